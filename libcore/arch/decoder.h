@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dense decoders (Llama, Qwen2, Qwen3, Mistral) as data: differences between families are fields, not subclasses.
+// Source: Hugging Face config.json conventions (models_text_scoring 1.1-1.5).
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "arch/model_spec.h"
+#include "base/json.h"
+
+namespace sf::arch {
+
+// Rotary embedding parameters after both schemas (rope_parameters; rope_scaling + rope_theta) are merged.
+struct Rope {
+  std::string type = "default";  // default, linear, dynamic, llama3, yarn
+  double theta = 10000;
+  double factor = 1;
+  double low_freq_factor = 1, high_freq_factor = 4;
+  double original_max_positions = 0;
+  double beta_fast = 32, beta_slow = 1;
+  double mscale = 0, mscale_all_dim = 0;
+  double attention_factor = 0;  // 0: derive
+  bool truncate = true;
+};
+
+struct Decoder {
+  std::string family;        // config's model_type
+  std::string architecture;  // e.g. "LlamaForCausalLM"
+  int64_t vocab = 0, hidden = 0, intermediate = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, max_positions = 0;
+  double rms_eps = 1e-6;
+  bool qkv_bias = false, o_bias = false, mlp_bias = false, qk_norm = false, tied = false;
+  Rope rope;
+  std::vector<int64_t> windows;  // per layer: sliding window (a key is visible iff i - j < window), 0 = full attention
+  Dtype stored = Dtype::kF32;    // config's dtype; the safetensors header is what counts when reading
+  int64_t bos = -1;
+  std::vector<int64_t> eos;
+};
+
+// Throws kConfig naming an unknown architecture or a setting out of range; kData for a malformed file.
+Decoder decoder_from_config(const Json& config);
+// Writes the config.json that Hugging Face reads back to the same decoder (both rope schemas present).
+Json decoder_to_config(const Decoder& decoder);
+// Segments: "embed", "layers.0" ... "layers.L-1", "head" (final norm and lm_head). Boundaries: "ids", "positions",
+// "hidden.0" (embedding) ... "hidden.L" (un-normed state after L blocks), "final_norm", "logits".
+ModelSpec describe(const Decoder& decoder);
+
+// Inverse frequencies (fp64, length rotary_dims/2) and the scale on cos and sin, for a sequence of `length` tokens
+// (dynamic scaling alone depends on it). Source: models_text_scoring 1.5.
+struct RopeTable {
+  std::vector<double> inverse_frequency;
+  double attention_scale = 1;
+};
+RopeTable rope_table(const Rope& rope, int64_t rotary_dims, int64_t max_positions, int64_t length);
+
+}  // namespace sf::arch

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a model is made of, without LibTorch: parameters, aliases, buffers, segments. `plan`, `sf-init` and --plan live on
+// it, and room `model` is checked against it.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+
+namespace sf::arch {
+
+// One storage. `name` is its Hugging Face name.
+struct Parameter {
+  std::string name;
+  Shape shape;
+  bool trainable = false;
+  std::string init;  // how sf-init makes a new one: "normal:0.02", "ones", "zeros", "copy:<target's name>", "" (must be given)
+};
+
+// A further name of a parameter.
+struct Alias {
+  std::string name, of;
+};
+
+// Recomputed at start, never stored, never cast ("rotary"), or stored with the checkpoint ("t2d").
+struct Buffer {
+  std::string name;
+  Shape shape;
+  Dtype dtype = Dtype::kF32;
+  bool stored = false;
+};
+
+// A pure function: parameters + boundary tensors -> boundary tensors. Parameters of a segment form its group.
+struct Segment {
+  std::string name;
+  std::vector<std::string> parameters;
+  std::vector<std::string> reads, writes;  // boundary names
+  double flops_per_token = 0;              // forward, multiply and add counted as two
+};
+
+struct ModelSpec {
+  std::string family;  // "llama", "qwen2", "qwen3", "mistral", "eagle3", ...
+  std::vector<Parameter> parameters;
+  std::vector<Alias> aliases;
+  std::vector<Buffer> buffers;
+  std::vector<Segment> segments;
+
+  const Parameter* find(std::string_view name) const;            // null if absent; aliases are not followed
+  std::string_view storage_of(std::string_view name) const;      // follows an alias; the name itself otherwise
+  int64_t parameter_count() const;
+};
+
+}  // namespace sf::arch

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
+
+#include <cerrno>
+#include <cstring>
+
+namespace sf {
+
+Error::Error(Exit code, std::string message) : code_(code), message_(std::move(message)), full_(message_) {}
+Error::~Error() = default;
+
+void Error::add_context(std::string_view where) { full_ = fmt::format("{}: {}", where, full_); }
+
+std::string errno_text(int number) {
+  char buffer[128];
+  return strerror_r(number, buffer, sizeof buffer);
+}
+
+Exit exit_of_errno(int number, Exit otherwise) {
+  switch (number) {
+    case ENOSPC:
+    case EDQUOT:
+    case EPIPE:
+    case EIO:
+    case EFBIG:
+      return Exit::kIo;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return Exit::kNoPermission;
+    case ENOENT:
+    case ENOTDIR:
+      return Exit::kNoInput;
+    default:
+      return otherwise;
+  }
+}
+
+}  // namespace sf

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/error.h"
+
+namespace sf {
+namespace fs = std::filesystem;
+
+UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = other.release();
+  }
+  return *this;
+}
+
+UniqueFd::~UniqueFd() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void UniqueFd::close(std::string_view what) {
+  if (fd_ < 0) return;
+  int rc = ::close(release());
+  SF_CHECK(rc == 0, Exit::kIo, "cannot close {}: {}", what, errno_text(errno));
+}
+
+UniqueFd open_read(const fs::path& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  SF_CHECK(fd.valid(), exit_of_errno(errno, Exit::kNoInput), "cannot open {}: {}", path.string(), errno_text(errno));
+  return fd;
+}
+
+UniqueFd create_file(const fs::path& path) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!fd.valid()) {
+    int number = errno;
+    Exit code = number == ENOENT || number == ENOTDIR ? Exit::kCantCreate : exit_of_errno(number, Exit::kCantCreate);
+    fail(code, "cannot create {}: {}", path.string(), errno_text(number));
+  }
+  return fd;
+}
+
+std::string read_file(const fs::path& path, size_t limit) {
+  UniqueFd fd = open_read(path);
+  struct stat info {};
+  SF_CHECK(fstat(fd.get(), &info) == 0, Exit::kIo, "cannot stat {}: {}", path.string(), errno_text(errno));
+  SF_CHECK(!S_ISDIR(info.st_mode), Exit::kNoInput, "{} is a directory, wanted a file", path.string());
+  std::string text;
+  text.reserve(static_cast<size_t>(info.st_size));
+  char buffer[1 << 16];
+  for (;;) {
+    ssize_t got = ::read(fd.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    SF_CHECK(got >= 0, Exit::kIo, "cannot read {}: {}", path.string(), errno_text(errno));
+    if (got == 0) return text;
+    SF_CHECK(text.size() + static_cast<size_t>(got) <= limit, Exit::kData, "{} is larger than the {} bytes allowed here",
+             path.string(), limit);
+    text.append(buffer, static_cast<size_t>(got));
+  }
+}
+
+void write_all(int fd, std::span<const std::byte> bytes, const fs::path& path) {
+  while (!bytes.empty()) {
+    ssize_t done = ::write(fd, bytes.data(), bytes.size());
+    if (done < 0 && errno == EINTR) continue;
+    SF_CHECK(done >= 0, exit_of_errno(errno, Exit::kIo), "cannot write {}: {}", path.string(), errno_text(errno));
+    bytes = bytes.subspan(static_cast<size_t>(done));
+  }
+}
+
+void write_all(int fd, std::string_view text, const fs::path& path) {
+  write_all(fd, std::as_bytes(std::span(text.data(), text.size())), path);
+}
+
+void pread_exact(int fd, std::span<std::byte> into, uint64_t offset, const fs::path& path) {
+  while (!into.empty()) {
+    ssize_t got = ::pread(fd, into.data(), into.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    SF_CHECK(got >= 0, Exit::kIo, "cannot read {} at byte {}: {}", path.string(), offset, errno_text(errno));
+    SF_CHECK(got > 0, Exit::kData, "{} ends at byte {}, {} more wanted: the file is truncated", path.string(), offset,
+             into.size());
+    into = into.subspan(static_cast<size_t>(got));
+    offset += static_cast<uint64_t>(got);
+  }
+}
+
+void sync_fd(int fd, const fs::path& path) {
+  SF_CHECK(fsync(fd) == 0, exit_of_errno(errno, Exit::kIo), "cannot fsync {}: {}", path.string(), errno_text(errno));
+}
+
+void sync_dir(const fs::path& dir) {
+  UniqueFd fd(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  SF_CHECK(fd.valid(), exit_of_errno(errno, Exit::kIo), "cannot open directory {}: {}", dir.string(), errno_text(errno));
+  sync_fd(fd.get(), dir);
+}
+
+void write_atomic(const fs::path& path, std::string_view text) {
+  fs::path dir = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  fs::path temporary = dir / fmt::format(".{}.tmp-{}", path.filename().string(), getpid());
+  try {
+    UniqueFd fd = create_file(temporary);
+    write_all(fd.get(), text, path);
+    sync_fd(fd.get(), path);
+    fd.close(path.string());
+    SF_CHECK(::rename(temporary.c_str(), path.c_str()) == 0, exit_of_errno(errno, Exit::kCantCreate),
+             "cannot rename onto {}: {}", path.string(), errno_text(errno));
+    sync_dir(dir);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+DirLock DirLock::acquire(const fs::path& dir, std::string_view who) {
+  fs::path file = dir / ".lock";
+  for (;;) {
+    UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    SF_CHECK(fd.valid(), exit_of_errno(errno, Exit::kCantCreate), "cannot create {}: {}", file.string(), errno_text(errno));
+    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      std::string owner = read_file(file, 4096);
+      fail(Exit::kCantCreate, "{} is in use by {}; choose another -o, or wait until that run ends", dir.string(),
+           owner.empty() ? "another run" : owner);
+    }
+    // The previous owner may have removed the file between our open and our lock: then the lock guards nothing.
+    struct stat ours {}, now {};
+    if (fstat(fd.get(), &ours) != 0 || stat(file.c_str(), &now) != 0 || ours.st_ino != now.st_ino) continue;
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    if (ftruncate(fd.get(), 0) != 0) fail(Exit::kIo, "cannot truncate {}: {}", file.string(), errno_text(errno));
+    write_all(fd.get(), fmt::format("{} (pid {} on {})", who, getpid(), host), file);
+    return DirLock(std::move(fd), file);
+  }
+}
+
+DirLock::~DirLock() {
+  if (fd_.valid()) ::unlink(file_.c_str());
+}
+
+}  // namespace sf

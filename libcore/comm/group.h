@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// One interface for every way ranks talk: single, threads, shm (processes of one host), later gloo and nccl.
+// Every call carries a tag and a deadline; all ranks of a group issue the same calls in the same order.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/deadline.h"
+
+namespace sf::comm {
+
+// A call's name in reports ("gather layers.3", "fold midlayer"), and when to give up.
+struct Call {
+  std::string_view tag;
+  Deadline deadline;
+};
+
+// Counters of one group, per rank, since its making.
+struct Traffic {
+  uint64_t calls = 0, bytes_sent = 0, bytes_received = 0;
+  double seconds_waiting = 0;
+};
+
+class Group {
+ public:
+  virtual ~Group() = default;
+  virtual int rank() const = 0;
+  virtual int world() const = 0;
+  virtual std::string_view kind() const = 0;  // "single", "threads", "shm"
+
+  // Every rank gives `mine` and receives all ranks' pieces back to back in rank order; pieces may differ in size
+  // (sizes[r] bytes of rank r, equal on all ranks). No arithmetic: bit-exact for any type.
+  virtual void all_gather(std::span<const std::byte> mine, std::span<const size_t> sizes, std::span<std::byte> into,
+                          const Call& call) = 0;
+  // The fold: rank r owns elements [offsets[r], offsets[r+1]) of a vector of floats. Each rank that is `present` gives a
+  // whole vector; the owner computes acc = ((acc + g_0) + g_1) + ... over present ranks in rank order, in fp32, into `acc`
+  // (its own elements only). Same bits for every world size, given the same global order of micro-batches.
+  virtual void reduce_fold(std::span<const float> gradient, bool present, std::span<const size_t> offsets,
+                           std::span<float> acc, const Call& call) = 0;
+  // Sums of integers are exact in any order.
+  virtual void all_reduce_sum(std::span<int64_t> values, const Call& call) = 0;
+  virtual void broadcast(std::span<std::byte> bytes, int root, const Call& call) = 0;
+  // sizes[r] bytes go to rank r; returns what every rank sent us, in rank order.
+  virtual std::vector<std::vector<std::byte>> all_to_all(const std::vector<std::span<const std::byte>>& to,
+                                                         const Call& call) = 0;
+  virtual void barrier(const Call& call) = 0;
+  virtual Traffic traffic() const = 0;
+};
+
+std::unique_ptr<Group> make_single();
+// `world` groups that share one process, for tests: call each from its own thread. Any world up to 128.
+std::vector<std::unique_ptr<Group>> make_threads(int world);
+// Processes of one host. `control_fd`: a memory file made by the supervisor before it forked (inherited; nothing is left in
+// /dev/shm). Death of a peer ends every wait within 200 ms with kUnavailable: who died, who waits where since when.
+std::unique_ptr<Group> make_shm(int control_fd, int rank, int world);
+// Size and contents of such a memory file for `world` ranks; called by the supervisor.
+int create_shm_control(int world);
+
+// Runs `body` once for each rank of a threads group and rethrows the first error by rank.
+void run_threads(int world, const std::function<void(Group&)>& body);
+
+}  // namespace sf::comm

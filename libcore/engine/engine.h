@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a chain of segments over sharded parameters: gather, compute, fold. A schedule, not hooks: it is known before
+// step 1. Numbers: micro-batch k of a window runs on rank k mod W in round k div W; every gradient folds into fp32 in
+// global order, so any world size gives the same bits.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arch/model_spec.h"
+#include "base/metric_sink.h"
+#include "comm/group.h"
+#include "model/segment.h"
+#include "plan/interval.h"
+
+namespace sf::engine {
+
+enum class Mode { kKeep, kRecompute };  // keep the graph between forward and backward, or rebuild it
+
+struct EngineOptions {
+  plan::Layout layout = plan::Layout::kDim0;
+  Mode mode = Mode::kKeep;
+  Dtype compute = Dtype::kF32;      // gathered parameters and activations
+  double call_deadline_s = 120;
+};
+
+struct AdamW {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+};
+
+struct StepResult {
+  double grad_norm = 0;      // before clipping; from an exact accumulator of squares, equal for every world size
+  bool skipped = false;      // a non-finite gradient: nothing was changed on any rank
+  std::string culprit;       // "parameter P, rank R, micro-batch M" when skipped
+};
+
+// Seconds since the last take_times(), split for the report.
+struct StepTimes {
+  double forward = 0, backward = 0, communication = 0, optimizer = 0;
+};
+
+// Four numbers kept apart; predicted by the plan, measured by the allocator's counters.
+struct MemoryReport {
+  uint64_t at_rest = 0, peak_allocated = 0, host = 0, disk = 0;
+};
+
+class Engine {
+ public:
+  // `spec` names parameters and says which train; segments run in order. Master weights, gradients and moments are fp32
+  // intervals of this rank; frozen parameters keep `stored` bytes as given by load().
+  Engine(comm::Group& group, const arch::ModelSpec& spec, std::vector<model::Segment> segments, EngineOptions options);
+  ~Engine();
+
+  // Fills this rank's interval of a parameter. `read(lo, hi, span)` writes fp32 elements [lo, hi).
+  using ReadInterval = std::function<void(int64_t lo, int64_t hi, std::span<float> to)>;
+  void load(const std::string& parameter, const ReadInterval& read);
+
+  // One round of a window: every rank calls it, with its micro-batch or with nothing. Runs forward, then backward from the
+  // scalar boundary `loss`; folds gradients into the window's accumulators. Returns the boundaries named in `keep`
+  // (detached; empty without a micro-batch).
+  model::Tensors round(const std::optional<model::Tensors>& micro_batch, const std::string& loss,
+                       const std::vector<std::string>& keep);
+  // Forward only, no graph. Every rank calls it.
+  model::Tensors forward(const std::optional<model::Tensors>& inputs, const std::vector<std::string>& keep);
+  // Ends the window: exact norm, clip to max_norm (0: none), AdamW on the masters, gradients zeroed.
+  StepResult step(double lr, double max_norm, const AdamW& adamw);
+
+  // The whole tensor of a trainable or frozen parameter, gathered (fp32, on every rank). For tests, export and saving.
+  at::Tensor gathered(const std::string& parameter);
+  // The gradient accumulated so far in this window, gathered (fp32).
+  at::Tensor gathered_gradient(const std::string& parameter);
+
+  // Optimizer state by name ("<parameter>" master, "<parameter>.exp_avg", "<parameter>.exp_avg_sq"): intervals of this rank.
+  struct Piece {
+    std::string name;
+    Shape shape;  // of the whole tensor
+    plan::Interval interval;
+    std::span<float> values;
+  };
+  std::vector<Piece> state();
+  int64_t steps_done() const;
+  void set_steps_done(int64_t steps);
+
+  StepTimes take_times();
+  MemoryReport predicted() const;
+  MemoryReport measured() const;
+  std::string plan_text() const;  // schedule with every collective and its bytes; equal on all ranks
+  comm::Group& group();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace sf::engine

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mathematics of a model, cut into pure functions. A segment does not know that it is sharded.
+#pragma once
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace sf::model {
+
+// Named tensors: parameters of a segment, or boundaries between segments.
+using Tensors = std::map<std::string, at::Tensor, std::less<>>;
+
+struct Segment {
+  std::string name;
+  std::vector<std::string> parameters;     // names, as in arch::ModelSpec; gathered together
+  std::vector<std::string> reads, writes;  // boundary names
+  // parameters (compute dtype, leaves) and the boundaries it reads -> the boundaries it writes. Differentiable outputs
+  // must not alias parameters. May use any autograd code inside; must not keep tensors beyond the call.
+  std::function<Tensors(const Tensors& parameters, const Tensors& boundaries)> forward;
+};
+
+}  // namespace sf::model

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chats to token ids with a loss mask. Text is tokenised once; ids travel, text never comes back to ids.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace sf::text {
+
+class Tokenizer;
+
+enum class MaskRule {
+  kTurn,       // everything the target would generate: the answer and its end-of-turn token, not the newline after it
+  kReference,  // SpecForge's rule: the template's text after the end-of-turn token included (eagle_dflash 8.2)
+};
+
+struct EncodedChat {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> loss_mask;  // 1: supervised token
+  size_t supervised() const;
+};
+
+// Tokenizer and chat template of one model directory (tokenizer.json, tokenizer_config.json or chat_template.jinja).
+// Immutable and safe to share between threads.
+class ChatEncoder {
+ public:
+  // kNoInput if tokenizer.json is missing; kConfig if there is no template or it uses what the Jinja subset lacks.
+  static ChatEncoder open(const std::filesystem::path& model_dir);
+  ~ChatEncoder();
+  ChatEncoder(ChatEncoder&&) noexcept;
+
+  const Tokenizer& tokenizer() const;
+  std::string render(const Json& messages, bool add_generation_prompt) const;  // kData with the template's own reason
+  // Prompt ids up to the point where the target starts to write.
+  std::vector<int32_t> encode_prompt(const Json& messages) const;
+  // Whole chat, truncated to max_length tokens (0: no limit). The mask comes from rendering prefixes and is verified
+  // against the tokens: a prefix that does not tokenise to a prefix of the whole is kData.
+  EncodedChat encode(const Json& messages, MaskRule rule, size_t max_length) const;
+  std::string tokenizer_digest() const;  // SHA-256 of tokenizer.json's bytes
+  std::string template_digest() const;
+
+ private:
+  ChatEncoder();
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Rows of a chats file (JSON Lines). Accepted: {"messages": [...]}, {"conversations": [...]} (role|from, content|value;
+// human, gpt translated), {"text": "..."} and {"input_ids": [...], "loss_mask": [...]}.
+struct ChatRow {
+  uint64_t row = 0;      // 0-based line among non-empty lines
+  std::string id;        // its "id", else "row-N"
+  EncodedChat encoded;   // empty if rejected
+  std::string rejected;  // reason (the template raised, no supervised token, ...); empty: accepted
+};
+
+// Reads and encodes all rows. A line that is not JSON is kData naming file and line; a row the template rejects is kept
+// with its reason.
+std::vector<ChatRow> read_chats(const std::filesystem::path& file, const ChatEncoder& encoder, MaskRule rule,
+                                size_t max_length);
+// Raw rows for regenerate and eval: id and the messages to send (without assistant turns after the last user turn).
+struct Prompt {
+  std::string id;
+  Json messages;
+};
+std::vector<Prompt> read_prompts(const std::filesystem::path& file);
+
+}  // namespace sf::text

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "golden.h"
+
+namespace sf::golden {
+namespace {
+
+std::map<std::string, Checker>& checkers() {
+  static std::map<std::string, Checker> map;
+  return map;
+}
+
+// Kinds of later work; each becomes a checker when its mathematics is built.
+const std::map<std::string, std::string> kNotBuilt = {
+    {"hf_forward_moe", "mixture of experts"}, {"hf_forward_hybrid", "hybrid families"}, {"peft_lora", "LoRA"},
+    {"peft_lora_experts", "LoRA"}, {"peft_lora_hybrid", "LoRA"}, {"mrope", "multimodal positions"},
+    {"dflash_train_step", "DFlash"}, {"domino_train_step", "Domino"}, {"dspark_train_step", "DSpark"},
+    {"peagle_train_step", "P-EAGLE"}, {"grpo_advantage", "GRPO"}, {"grpo_loss", "GRPO"}, {"seqlen_balance", "GRPO"},
+    {"tied_adamw", "tied step"}, {"verl_fsdp2_step", "2-rank step"}, {"math_score", "scoring rules"},
+    {"layer_ids", "DFlash layer ids"}, {"vocab_mapping_files", "feature-file order quirk"}};
+
+Outcome run(const Case& c) {
+  std::string kind = c.json.get_string("kind", "");
+  auto found = checkers().find(kind);
+  if (found != checkers().end()) return found->second(c);
+  auto later = kNotBuilt.find(kind);
+  if (later != kNotBuilt.end()) return Outcome::not_run(later->second + " is not built yet");
+  return Outcome::failed(fmt::format("unknown kind \"{}\"", kind));
+}
+
+std::vector<std::filesystem::path> case_folders(const std::filesystem::path& root) {
+  std::vector<std::filesystem::path> folders;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root))
+    if (entry.path().filename() == "case.json") folders.push_back(entry.path().parent_path());
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+}  // namespace
+
+bool add(const std::string& kind, Checker checker) { return checkers().emplace(kind, std::move(checker)).second; }
+
+Outcome close(std::string_view what, const float* found, const float* wanted, size_t count, double absolute,
+              double relative) {
+  double worst = 0;
+  size_t where = 0;
+  for (size_t i = 0; i < count; ++i) {
+    double excess = std::abs(double{found[i]} - double{wanted[i]}) - absolute - relative * std::abs(double{wanted[i]});
+    if (std::isnan(excess)) excess = INFINITY;
+    if (excess > worst) worst = excess, where = i;
+  }
+  if (worst <= 0) return Outcome::passed();
+  return Outcome::failed(fmt::format("{}: element {} is {:.9g}, wanted {:.9g} (over the bound by {:.3g})", what, where,
+                                     found[where], wanted[where], worst));
+}
+
+}  // namespace sf::golden
+
+int main(int argc, char** argv) {
+  using namespace sf::golden;
+  std::vector<std::filesystem::path> roots;
+  if (argc > 1) roots.emplace_back(argv[1]);
+  if (const char* more = std::getenv("SF_GOLDEN")) {
+    std::stringstream list(more);
+    for (std::string dir; std::getline(list, dir, ':');)
+      if (!dir.empty()) roots.emplace_back(dir);
+  }
+  int passed = 0, failed = 0, not_run = 0;
+  for (const auto& root : roots) {
+    for (const auto& folder : case_folders(root)) {
+      std::string name = std::filesystem::relative(folder, root).string();
+      Outcome outcome;
+      try {
+        Case c{folder, sf::Json::parse(sf::read_file(folder / "case.json"), (folder / "case.json").string())};
+        outcome = run(c);
+      } catch (const std::exception& error) {
+        outcome = Outcome::failed(error.what());
+      }
+      const char* word = outcome.verdict == Outcome::kPassed ? "ok" : outcome.verdict == Outcome::kFailed ? "FAILED" : "not run";
+      fmt::print("{:8} {}{}{}\n", word, name, outcome.detail.empty() ? "" : ": ", outcome.detail);
+      (outcome.verdict == Outcome::kPassed ? passed : outcome.verdict == Outcome::kFailed ? failed : not_run)++;
+    }
+  }
+  fmt::print("golden: {} passed, {} failed, {} not run\n", passed, failed, not_run);
+  return failed == 0 && passed > 0 ? 0 : 1;
+}
