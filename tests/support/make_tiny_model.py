@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Writes a tiny random Hugging Face directory (standard library only): config, weights, byte-level tokenizer, template.
+
+usage: make_tiny_model.py OUT [key=value ...]     e.g. family=qwen3 layers=4 hidden=32 tied=false seed=3
+"""
+import json
+import pathlib
+import random
+import struct
+import sys
+
+TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def byte_alphabet():
+    keep = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
+    table, extra = {}, 0
+    for byte in range(256):
+        if byte in keep:
+            table[byte] = chr(byte)
+        else:
+            table[byte] = chr(256 + extra)
+            extra += 1
+    return table
+
+
+def tokenizer():
+    letters = byte_alphabet()
+    vocab = {letters[byte]: byte for byte in range(256)}
+    merges = []
+    for left, right in [("t", "h"), ("th", "e"), ("a", "n"), ("i", "n"), ("e", "r"), ("Ġ", "the"), ("o", "n"), ("an", "d")]:
+        if left in vocab and right in vocab:
+            vocab[left + right] = len(vocab)
+            merges.append(f"{left} {right}")
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    added = [
+        {"id": len(vocab) + i, "content": text, "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False, "special": True}
+        for i, text in enumerate(special)
+    ]
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "vocab": vocab, "merges": merges},
+    }
+
+
+def shapes(o):
+    hidden, inner, head_dim = o["hidden"], o["intermediate"], o["head_dim"]
+    out = {"model.embed_tokens.weight": [o["vocab"], hidden], "model.norm.weight": [hidden]}
+    for i in range(o["layers"]):
+        p = f"model.layers.{i}."
+        out[p + "input_layernorm.weight"] = out[p + "post_attention_layernorm.weight"] = [hidden]
+        for name, rows in (("q", o["heads"]), ("k", o["kv_heads"]), ("v", o["kv_heads"])):
+            out[p + f"self_attn.{name}_proj.weight"] = [rows * head_dim, hidden]
+            if o["family"] == "qwen2":
+                out[p + f"self_attn.{name}_proj.bias"] = [rows * head_dim]
+        out[p + "self_attn.o_proj.weight"] = [hidden, o["heads"] * head_dim]
+        if o["family"] == "qwen3":
+            out[p + "self_attn.q_norm.weight"] = out[p + "self_attn.k_norm.weight"] = [head_dim]
+        out[p + "mlp.gate_proj.weight"] = out[p + "mlp.up_proj.weight"] = [inner, hidden]
+        out[p + "mlp.down_proj.weight"] = [hidden, inner]
+    if not o["tied"]:
+        out["lm_head.weight"] = [o["vocab"], hidden]
+    return out
+
+
+def write_safetensors(path, tensors, rng):
+    header, blobs, offset = {}, [], 0
+    for name, shape in tensors.items():
+        count = 1
+        for extent in shape:
+            count *= extent
+        norm = "norm" in name
+        sd = 0.3 if name.endswith("embed_tokens.weight") else 2.0 / shape[-1] ** 0.5
+        blob = struct.pack(f"<{count}f", *(1.0 + rng.gauss(0, 0.1) if norm else rng.gauss(0, sd) for _ in range(count)))
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + len(blob)]}
+        offset += len(blob)
+        blobs.append(blob)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+
+
+def main(argv):
+    out = pathlib.Path(argv[1])
+    o = {"family": "llama", "layers": 6, "hidden": 32, "intermediate": 64, "heads": 4, "kv_heads": 2, "head_dim": 8,
+         "tied": True, "seed": 1}
+    for pair in argv[2:]:
+        key, value = pair.split("=", 1)
+        o[key] = value == "true" if key == "tied" else value if key == "family" else int(value)
+    out.mkdir(parents=True, exist_ok=True)
+    tok = tokenizer()
+    o["vocab"] = tok["added_tokens"][-1]["id"] + 1
+    config = {
+        "architectures": [{"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
+                           "mistral": "MistralForCausalLM"}.get(o["family"], o["family"])],
+        "model_type": o["family"], "vocab_size": o["vocab"], "hidden_size": o["hidden"],
+        "intermediate_size": o["intermediate"], "num_hidden_layers": o["layers"], "num_attention_heads": o["heads"],
+        "num_key_value_heads": o["kv_heads"], "head_dim": o["head_dim"], "hidden_act": "silu",
+        "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": o["tied"],
+        "bos_token_id": o["vocab"] - 3, "eos_token_id": o["vocab"] - 1, "torch_dtype": "float32",
+    }
+    (out / "config.json").write_text(json.dumps(config, indent=2))
+    (out / "tokenizer.json").write_text(json.dumps(tok))
+    (out / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE, "eos_token": "<|im_end|>",
+                                                           "bos_token": "<|endoftext|>"}))
+    write_safetensors(out / "model.safetensors", shapes(o), random.Random(o["seed"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
