@@ -14,12 +14,12 @@
 namespace sf::config {
 
 struct Key {
-  std::string name;                 // "training.learning_rate"
+  std::string name;  // "training.learning_rate"
   enum class Type { kBool, kInt, kFloat, kString, kStringList, kIntList } type = Type::kString;
-  Json otherwise;                   // default
-  double min = 0, max = 0;          // numeric range if min < max
-  std::vector<std::string> choices; // allowed strings, if not empty
-  std::string doc;                  // one line, with its unit
+  Json otherwise;                    // default
+  double min = 0, max = 0;           // numeric range if min < max
+  std::vector<std::string> choices;  // allowed strings, if not empty
+  std::string doc;                   // one line, with its unit
 };
 
 // All keys ShardForge knows, in the order of the manual page shardforge.toml(5).
@@ -30,8 +30,14 @@ class Settings : public AppliedOptions {
   // Only keys of these sections may be set; defaults for all of them are present.
   explicit Settings(std::vector<std::string> sections);
 
-  void load_file(const std::string& path);                               // kConfig with file:line:col and did-you-mean
-  void set(std::string_view assignment, std::string_view origin);        // "key=value", value in TOML syntax; kUsage
+  // Unknown keys are kUsage (did you mean ...), bad TOML and bad values kConfig, all with file:line:col. One file
+  // serves several verbs: keys of other known sections are checked and otherwise left alone (unread_sections names
+  // them).
+  void load_file(const std::string& path);
+  void load_text(std::string_view text, const std::string& path);
+  // "key=value", value in TOML syntax; a word for a string key may go without quotes. kUsage for a key that is unknown
+  // or of a section this verb does not read, kConfig for a value of the wrong type or out of range.
+  void set(std::string_view assignment, std::string_view origin);
   void set_value(std::string_view key, Json value, std::string_view origin);
 
   bool get_bool(std::string_view key) const;
@@ -43,27 +49,36 @@ class Settings : public AppliedOptions {
   std::string origin(std::string_view key) const;  // "default", "demo.toml:12:1", "--set", "--ranks"
   bool given(std::string_view key) const;          // not a default
 
-  // The code that makes a setting true says so, once; echoed as "applied KEY=VALUE to WHAT by ROOM".
+  std::vector<std::string> given_keys() const;  // in schema order
+  const std::vector<std::string>& unread_sections() const { return unread_; }
+
+  // The code that makes a setting true says so (each room for its part); echoed as "applied KEY=VALUE to WHAT by ROOM".
   void applied(std::string_view key, std::string_view value, std::string_view to_what, std::string_view by) override;
-  std::vector<std::string> echo() const;           // those lines
+  std::vector<std::string> echo() const;  // those lines, in schema order
   // Keys that were given but that nobody applied. A verb ends its set-up by refusing them (kConfig).
   std::vector<std::string> unapplied() const;
 
-  Json resolved() const;         // {"training": {...}, ...}
+  Json resolved() const;              // {"training": {...}, ...}
   std::string resolved_toml() const;  // with the origin of each value as a comment
-  std::string digest() const;
+  std::string digest() const;         // SHA-256 of resolved()
 
  private:
   struct Entry {
+    const Key* key = nullptr;
     Json value;
     std::string origin = "default";
-    std::string applied_line;
+    std::vector<std::string> applied_lines;
   };
-  std::vector<std::string> sections_;
+  const Entry& entry(std::string_view key) const;
+  std::string suggestion(std::string_view key) const;  // " (did you mean X?)" or ""
+
+  std::vector<std::string> sections_, unread_;
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
 // The nearest of `candidates` to `word` (edit distance), or "" if none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+// The sections of schema(), in its order.
+std::vector<std::string> section_names();
 
 }  // namespace sf::config

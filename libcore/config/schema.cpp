@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table. Order is the order of shardforge.toml(5); a key is here only if some room applies it.
+#include <limits>
+
+#include "config/settings.h"
+
+namespace sf::config {
+namespace {
+
+constexpr double kMost = std::numeric_limits<double>::max();
+constexpr double kMostInt = 9007199254740992.0;  // 2^53: every whole number up to it is a double
+
+Key flag(const char* name, bool otherwise, const char* doc) {
+  return {.name = name, .type = Key::Type::kBool, .otherwise = otherwise, .doc = doc};
+}
+Key whole(const char* name, int64_t otherwise, double min, double max, const char* doc) {
+  return {.name = name, .type = Key::Type::kInt, .otherwise = otherwise, .min = min, .max = max, .doc = doc};
+}
+Key real(const char* name, double otherwise, double min, double max, const char* doc) {
+  return {.name = name, .type = Key::Type::kFloat, .otherwise = otherwise, .min = min, .max = max, .doc = doc};
+}
+Key word(const char* name, const char* otherwise, std::vector<std::string> choices, const char* doc) {
+  return {.name = name, .type = Key::Type::kString, .otherwise = otherwise, .choices = std::move(choices), .doc = doc};
+}
+Key words(const char* name, const char* doc) {
+  return {.name = name, .type = Key::Type::kStringList, .otherwise = Json::array(), .doc = doc};
+}
+Key numbers(const char* name, double min, double max, const char* doc) {
+  return {.name = name, .type = Key::Type::kIntList, .otherwise = Json::array(), .min = min, .max = max, .doc = doc};
+}
+
+void add_training(std::vector<Key>& keys) {
+  keys.insert(
+      keys.end(),
+      {
+          real("training.learning_rate", 1e-4, 0, 1, "peak learning rate of AdamW"),
+          word("training.schedule", "cosine", {"cosine", "constant"}, "learning-rate schedule after warm-up"),
+          real("training.warmup_ratio", 0.015, 0, 1, "warm-up, as a share of all steps"),
+          real("training.max_grad_norm", 0.5, 0, kMost, "clip the global gradient norm to this; 0: no clipping"),
+          real("training.weight_decay", 0, 0, 1, "decoupled weight decay of AdamW"),
+          real("training.beta1", 0.9, 0, 1, "decay of AdamW's first moment"),
+          real("training.beta2", 0.999, 0, 1, "decay of AdamW's second moment"),
+          real("training.eps", 1e-8, 0, 1, "term added to AdamW's denominator"),
+          whole("training.batch_size", 1, 1, 65536, "rows in a micro-batch"),
+          whole("training.micro_batches", 8, 1, 1048576, "micro-batches in a window (one step), all ranks together"),
+          real("training.epochs", 1, 0, 1e6, "passes over the data"),
+          whole("training.total_steps", 0, 0, kMostInt, "length of the schedule in steps; 0: from the epochs"),
+          whole("training.max_steps", 0, 0, kMostInt, "stop after this many steps; 0: at the schedule's end"),
+          whole("training.seed", 42, 0, kMostInt, "seed of every random choice of the trainer"),
+          whole("training.checkpoint_every", 0, 0, kMostInt, "steps between checkpoints; 0: only the last one"),
+          whole("training.keep_checkpoints", 2, 1, 1e6, "how many of the newest checkpoints to keep"),
+          whole("training.log_every", 10, 1, 1e9, "steps between lines in the log"),
+          whole("training.max_bad_steps", 8, 1, 1e6, "give up after this many non-finite steps in a row"),
+          whole("training.unroll", 7, 1, 32, "unrolled draft steps (training-time test)"),
+          real("training.loss_decay", 0.8, 0, 1, "weight of unrolled step i is this to the power i"),
+          flag("training.shard_frozen_tables", false, "shard frozen tables over the ranks too (fsdp2 only)"),
+          flag("training.reference_quirks", false, "reproduce known faults of the reference, to compare with it"),
+      });
+}
+
+void add_engine(std::vector<Key>& keys) {
+  keys.insert(
+      keys.end(),
+      {
+          word("engine.device", "cpu", {"cpu", "cuda"}, "where the tensors live"),
+          whole("engine.threads", 0, 0, 4096,
+                "threads a rank; 0: the CPUs it may use, divided by the ranks on this host"),
+          word("engine.mode", "keep", {"keep", "recompute"}, "keep the graph for backward, or rebuild it"),
+          word("engine.compute_dtype", "fp32", {"fp32", "bf16"}, "type of gathered parameters and activations"),
+          word("engine.numerics", "exact", {"exact"}, "exact: any world size gives the same bits"),
+          real("engine.call_deadline_s", 120, 0.1, 86400, "seconds a collective call may wait for a peer"),
+          word("shard.backend", "fsdp2", {"fsdp2", "fsdp1", "replicate"}, "rule that cuts parameters into intervals"),
+      });
+}
+
+void add_capture(std::vector<Key>& keys) {
+  keys.insert(
+      keys.end(),
+      {
+          word("capture.compute_dtype", "fp32", {"fp32", "bf16"}, "type the target computes in"),
+          word("capture.feature_dtype", "bf16", {"bf16", "fp32"}, "type the features are carried in"),
+          whole("capture.max_length", 2048, 2, 1048576, "tokens kept of a row; what is longer is cut"),
+          word("capture.mask_rule", "turn", {"turn", "reference"},
+               "what is supervised: the turn, or as the reference does"),
+          whole("capture.cache_mib", 256, 0, 1048576, "MiB of computed samples kept for later epochs"),
+          whole("capture.threads", 0, 0, 4096, "threads of the target; 0: all CPUs it may use"),
+          whole("stream.credit_mib", 64, 1, 1048576, "MiB of samples under way to one trainer rank"),
+          real("stream.heartbeat_s", 2, 0.05, 3600, "seconds between signs of life"),
+          real("stream.rejoin_deadline_s", 120, 0.1, 86400,
+               "seconds the trainer waits for a lost producer's handle file"),
+          real("stream.stop_deadline_s", 60, 0.1, 86400, "seconds a stopped producer still serves what was asked"),
+          word("stream.bind", "127.0.0.1", {}, "address the producer listens on"),
+          whole("data.order_seed", 42, 0, kMostInt, "seed of the row order of every epoch"),
+      });
+}
+
+void add_generate(std::vector<Key>& keys) {
+  keys.insert(
+      keys.end(),
+      {
+          whole("generate.max_new_tokens", 512, 1, 1048576, "tokens to generate at most"),
+          whole("generate.batch", 8, 1, 64, "sequences decoded together"),
+          real("generate.temperature", 0, 0, 100, "soft-max temperature; 0: greedy"),
+          whole("generate.top_k", 0, 0, 1e9, "keep the k likeliest tokens; 0: all"),
+          real("generate.top_p", 1, 0, 1, "keep the likeliest tokens up to this mass"),
+          real("generate.min_p", 0, 0, 1, "drop tokens below this share of the likeliest one's probability"),
+          real("generate.repetition_penalty", 1, 0.01, 100, "penalty of tokens seen before; 1: none"),
+          whole("generate.seed", 42, 0, kMostInt, "seed of sampling"),
+          whole("generate.draft_tokens", 3, 1, 16, "tokens the draft proposes for each verification"),
+          words("generate.stop", "texts that end a generation"),
+          whole("draft.vocab_size", 32000, 1, 16777216, "tokens the draft can propose: the most frequent of the data"),
+          numbers("draft.layers", 0, 65536,
+                  "three layers to capture, as the state after that many blocks; empty: 2, L/2, L-3"),
+          whole("draft.seed", 42, 0, kMostInt, "seed of the draft's initial weights"),
+      });
+}
+
+std::vector<Key> build() {
+  std::vector<Key> keys;
+  add_training(keys);
+  add_engine(keys);
+  add_capture(keys);
+  add_generate(keys);
+  return keys;
+}
+
+}  // namespace
+
+const std::vector<Key>& schema() {
+  static const std::vector<Key> keys = build();
+  return keys;
+}
+
+}  // namespace sf::config

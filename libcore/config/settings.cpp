@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/settings.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "config/toml_reader.h"
+
+namespace sf::config {
+namespace {
+
+constexpr size_t kMostFileBytes = size_t{1} << 20;
+
+std::string section_of(std::string_view key) {
+  return std::string(key.substr(0, key.find('.')));
+}
+std::string leaf_of(std::string_view key) {
+  size_t dot = key.rfind('.');
+  return std::string(dot == std::string_view::npos ? key : key.substr(dot + 1));
+}
+
+const Key* find_key(std::string_view name) {
+  for (const Key& key : schema())
+    if (key.name == name) return &key;
+  return nullptr;
+}
+
+// What the same thing is called elsewhere; only used to suggest our word.
+std::string foreign_word(const std::string& leaf) {
+  static const std::map<std::string, const char*> words = {
+      {"lr", "training.learning_rate"},
+      {"ttt_length", "training.unroll"},
+      {"num_epochs", "training.epochs"},
+      {"lr_scheduler", "training.schedule"},
+      {"lr_scheduler_type", "training.schedule"},
+      {"max_norm", "training.max_grad_norm"},
+      {"grad_clip", "training.max_grad_norm"},
+      {"gradient_clipping", "training.max_grad_norm"},
+      {"accumulation_steps", "training.micro_batches"},
+      {"gradient_accumulation_steps", "training.micro_batches"},
+      {"save_interval", "training.checkpoint_every"},
+      {"log_interval", "training.log_every"},
+      {"max_checkpoints", "training.keep_checkpoints"},
+      {"loss_decay_gamma", "training.loss_decay"},
+      {"draft_vocab_size", "draft.vocab_size"},
+      {"aux_hidden_state_layer_ids", "draft.layers"},
+  };
+  auto found = words.find(leaf);
+  return found == words.end() ? "" : found->second;
+}
+
+std::string wanted_text(const Key& key) {
+  using Type = Key::Type;
+  bool ranged = key.min < key.max;
+  std::string range = ranged ? fmt::format(" from {}", key.min) : "";
+  if (ranged && key.max < 9e15) range += fmt::format(" to {}", key.max);
+  switch (key.type) {
+    case Type::kBool:
+      return "true or false";
+    case Type::kInt:
+      return "a whole number" + range;
+    case Type::kFloat:
+      return "a number" + range;
+    case Type::kStringList:
+      return "a list of strings";
+    case Type::kIntList:
+      return "a list of whole numbers" + range;
+    case Type::kString:
+      break;
+  }
+  if (key.choices.empty()) return "a string";
+  std::string text = "one of";
+  for (const std::string& choice : key.choices) text += (text == "one of" ? " " : ", ") + choice;
+  return text;
+}
+
+bool in_range(const Key& key, const Json& value) {
+  double number = value.as_double();
+  return std::isfinite(number) && (!(key.min < key.max) || (number >= key.min && number <= key.max));
+}
+
+bool acceptable(const Key& key, const Json& value) {
+  using Type = Key::Type;
+  auto is_int = [&](const Json& item) { return item.is_int() && in_range(key, item); };
+  auto is_string = [](const Json& item) { return item.is_string(); };
+  auto all = [&](auto&& test) {
+    return value.is_array() && std::all_of(value.as_array().begin(), value.as_array().end(), test);
+  };
+  switch (key.type) {
+    case Type::kBool:
+      return value.is_bool();
+    case Type::kInt:
+      return is_int(value);
+    case Type::kFloat:
+      return value.is_number() && in_range(key, value);
+    case Type::kStringList:
+      return all(is_string);
+    case Type::kIntList:
+      return all(is_int);
+    case Type::kString:
+      break;
+  }
+  if (!value.is_string()) return false;
+  return key.choices.empty() ||
+         std::find(key.choices.begin(), key.choices.end(), value.as_string()) != key.choices.end();
+}
+
+void check_value(const Key& key, const Json& value, std::string_view where) {
+  if (acceptable(key, value)) return;
+  std::string shown =
+      value.is_number() && !std::isfinite(value.as_double()) ? "a value that is not finite" : toml_text(value);
+  std::string hint = value.is_string() && !key.choices.empty() ? nearest(value.as_string(), key.choices) : "";
+  fail(Exit::kConfig, "{}: {}: wanted {}, found {}{}", where, key.name, wanted_text(key), shown,
+       hint.empty() ? "" : fmt::format(" (did you mean {}?)", hint));
+}
+
+std::string where_of(const std::string& path, const Assignment& one) {
+  return fmt::format("{}:{}:{}", path, one.line, one.column);
+}
+
+}  // namespace
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> names;
+  for (const Key& key : schema()) {
+    std::string section = section_of(key.name);
+    if (std::find(names.begin(), names.end(), section) == names.end()) names.push_back(section);
+  }
+  return names;
+}
+
+Settings::Settings(std::vector<std::string> sections) : sections_(std::move(sections)) {
+  std::vector<std::string> known = section_names();
+  for (const std::string& section : sections_) SF_ASSERT(std::find(known.begin(), known.end(), section) != known.end());
+  for (const Key& key : schema()) {
+    if (std::find(sections_.begin(), sections_.end(), section_of(key.name)) == sections_.end()) continue;
+    entries_[key.name] = Entry{.key = &key, .value = key.otherwise};
+  }
+}
+
+std::string Settings::suggestion(std::string_view key) const {
+  std::string leaf = leaf_of(key);
+  std::vector<std::string> names;
+  for (const Key& known : schema()) {
+    if (!entries_.empty() && !entries_.contains(known.name)) continue;
+    if (leaf_of(known.name) == leaf) return fmt::format(" (did you mean {}?)", known.name);
+    names.push_back(known.name);
+  }
+  std::string guess = foreign_word(leaf);
+  if (guess.empty()) guess = nearest(key, names);
+  if (guess.empty()) {
+    for (const std::string& name : names)
+      if (nearest(leaf, {leaf_of(name)}) != "") guess = name;
+  }
+  return guess.empty() ? "" : fmt::format(" (did you mean {}?)", guess);
+}
+
+void Settings::load_file(const std::string& path) {
+  load_text(read_file(path, kMostFileBytes), path);
+}
+
+void Settings::load_text(std::string_view text, const std::string& path) {
+  for (Assignment& one : read_toml(text, path)) {
+    const Key* key = find_key(one.key);
+    std::string where = where_of(path, one);
+    SF_CHECK(key, Exit::kUsage, "{}: unknown key {}{}; shardforge.toml(5) lists all keys", where, one.key,
+             suggestion(one.key));
+    SF_CHECK(!one.is_date, Exit::kConfig, "{}: {}: wanted {}, found a date or time", where, one.key, wanted_text(*key));
+    check_value(*key, one.value, where);
+    auto found = entries_.find(one.key);
+    if (found == entries_.end()) {
+      std::string section = section_of(one.key);
+      if (std::find(unread_.begin(), unread_.end(), section) == unread_.end()) unread_.push_back(section);
+      continue;
+    }
+    found->second.value = std::move(one.value);
+    found->second.origin = where;
+  }
+}
+
+void Settings::set(std::string_view assignment, std::string_view origin) {
+  size_t equals = assignment.find('=');
+  SF_CHECK(equals != std::string_view::npos && equals > 0, Exit::kUsage, "{} {}: wanted section.key=value", origin,
+           assignment);
+  auto trim = [](std::string_view text) {
+    while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+    while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+    return text;
+  };
+  std::string_view name = trim(assignment.substr(0, equals)), text = trim(assignment.substr(equals + 1));
+  const Key* key = find_key(name);
+  SF_CHECK(key, Exit::kUsage, "{}: unknown key {}{}; shardforge.toml(5) lists all keys", origin, name,
+           suggestion(name));
+  bool bare = key->type == Key::Type::kString && (text.empty() || (text.front() != '"' && text.front() != '\''));
+  set_value(name, bare ? Json(text) : read_toml_value(text, name), origin);
+}
+
+void Settings::set_value(std::string_view name, Json value, std::string_view origin) {
+  const Key* key = find_key(name);
+  SF_CHECK(key, Exit::kUsage, "{}: unknown key {}{}", origin, name, suggestion(name));
+  auto found = entries_.find(name);
+  if (found == entries_.end()) {
+    std::string read;
+    for (const std::string& section : sections_) read += (read.empty() ? "" : ", ") + section;
+    fail(Exit::kUsage, "{}: {} belongs to section [{}], which is not read here (read: {})", origin, name,
+         section_of(name), read.empty() ? "none" : read);
+  }
+  check_value(*key, value, origin);
+  found->second.value = std::move(value);
+  found->second.origin = origin;
+}
+
+const Settings::Entry& Settings::entry(std::string_view key) const {
+  auto found = entries_.find(key);
+  if (found == entries_.end()) fail(Exit::kSoftware, "setting {} is not read by this verb's table", key);
+  return found->second;
+}
+
+bool Settings::get_bool(std::string_view key) const {
+  return entry(key).value.as_bool();
+}
+int64_t Settings::get_int(std::string_view key) const {
+  return entry(key).value.as_int();
+}
+double Settings::get_float(std::string_view key) const {
+  return entry(key).value.as_double();
+}
+std::string Settings::get_string(std::string_view key) const {
+  return entry(key).value.as_string();
+}
+
+std::vector<std::string> Settings::get_strings(std::string_view key) const {
+  std::vector<std::string> result;
+  for (const Json& item : entry(key).value.as_array()) result.push_back(item.as_string());
+  return result;
+}
+
+std::vector<int64_t> Settings::get_ints(std::string_view key) const {
+  std::vector<int64_t> result;
+  for (const Json& item : entry(key).value.as_array()) result.push_back(item.as_int());
+  return result;
+}
+
+std::string Settings::origin(std::string_view key) const {
+  return entry(key).origin;
+}
+bool Settings::given(std::string_view key) const {
+  return entry(key).origin != "default";
+}
+
+std::vector<std::string> Settings::given_keys() const {
+  std::vector<std::string> keys;
+  for (const Key& key : schema())
+    if (auto found = entries_.find(key.name); found != entries_.end() && found->second.origin != "default")
+      keys.push_back(key.name);
+  return keys;
+}
+
+void Settings::applied(std::string_view key, std::string_view value, std::string_view to_what, std::string_view by) {
+  auto found = entries_.find(key);
+  if (found == entries_.end()) fail(Exit::kSoftware, "{} says it applied {}, which this verb does not read", by, key);
+  std::string line = fmt::format("applied {}={} to {} by {}", key, value, to_what, by);
+  std::vector<std::string>& lines = found->second.applied_lines;
+  if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(std::move(line));
+}
+
+std::vector<std::string> Settings::echo() const {
+  std::vector<std::string> lines;
+  for (const Key& key : schema()) {
+    auto found = entries_.find(key.name);
+    if (found == entries_.end()) continue;
+    lines.insert(lines.end(), found->second.applied_lines.begin(), found->second.applied_lines.end());
+  }
+  return lines;
+}
+
+std::vector<std::string> Settings::unapplied() const {
+  std::vector<std::string> keys = given_keys();
+  std::erase_if(keys, [&](const std::string& key) { return !entries_.at(key).applied_lines.empty(); });
+  return keys;
+}
+
+Json Settings::resolved() const {
+  Json result = Json::object();
+  for (const Key& key : schema()) {
+    auto found = entries_.find(key.name);
+    if (found == entries_.end()) continue;
+    std::string section = section_of(key.name);
+    Json members = result.contains(section) ? result.at(section) : Json::object();
+    members.set(leaf_of(key.name), found->second.value);
+    result.set(section, std::move(members));
+  }
+  return result;
+}
+
+std::string Settings::resolved_toml() const {
+  std::string text, section;
+  for (const Key& key : schema()) {
+    auto found = entries_.find(key.name);
+    if (found == entries_.end()) continue;
+    if (section_of(key.name) != section) {
+      section = section_of(key.name);
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
+    }
+    std::string line = fmt::format("{} = {}", leaf_of(key.name), toml_text(found->second.value));
+    text += fmt::format("{:<40} # {}\n", line, found->second.origin);
+  }
+  return text;
+}
+
+std::string Settings::digest() const {
+  return sha256_hex(resolved().dump());
+}
+
+}  // namespace sf::config
