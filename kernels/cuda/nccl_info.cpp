@@ -3,4 +3,6 @@
 
 #include "sf_kernels/cuda.h"
 
-extern "C" int sf_cuda_nccl_version(int* version) { return static_cast<int>(ncclGetVersion(version)); }
+extern "C" int sf_cuda_nccl_version(int* version) {
+  return static_cast<int>(ncclGetVersion(version));
+}

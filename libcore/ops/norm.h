@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// RMSNorm (models_text_scoring 1.6.1).
+#pragma once
+#include "tensor/tensor.h"
+
+namespace sf::ops {
+
+// x: [..., H], weight: [H], of one dtype (fp32 or bf16). y = cast(x * rsqrt(mean(x^2) + eps)) * weight: statistics in
+// fp32, cast to x's dtype before the weight. Differentiable in both; rows are independent of each other.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+}  // namespace sf::ops

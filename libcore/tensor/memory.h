@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU allocator behind every tensor: it caches, asks for huge pages, and counts (design.md 5.3).
+#pragma once
+#include <cstdint>
+
+namespace sf::tensor {
+
+// Bytes as requested, rounded up to 64. Counted for the whole process.
+struct MemoryCounters {
+  uint64_t allocated = 0;    // now
+  uint64_t peak = 0;         // most since the last mark
+  uint64_t os_requests = 0;  // mmap calls since the last mark; a steady step makes none
+  uint64_t os_bytes = 0;     // mapped now, cached blocks included
+};
+
+// Makes ours the CPU allocator of LibTorch for the rest of the process. Call once at the start; again does nothing.
+// Blocks that the old allocator gave out stay valid. Memory is not zeroed.
+void install_allocator();
+
+MemoryCounters memory();
+void mark_memory();     // peak := allocated, os_requests := 0
+void release_cached();  // gives cached large blocks back to the system
+
+}  // namespace sf::tensor
