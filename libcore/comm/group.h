@@ -26,6 +26,16 @@ struct Traffic {
   double seconds_waiting = 0;
 };
 
+// One tensor of a gather: this rank's piece, every rank's piece size (equal on all ranks), and where the pieces go,
+// back to back in rank order. `mine` may already lie in its place inside `into`.
+struct GatherPart {
+  std::span<const std::byte> mine;
+  std::span<const size_t> sizes;  // bytes
+  std::span<std::byte> into;
+};
+
+// Errors of every call: kUnavailable when a peer died, left or gave up, or the deadline passed; kSoftware when ranks
+// issue different calls. After an error the group is of no more use: every later call of any rank ends the same way.
 class Group {
  public:
   virtual ~Group() = default;
@@ -35,11 +45,15 @@ class Group {
 
   // Every rank gives `mine` and receives all ranks' pieces back to back in rank order; pieces may differ in size
   // (sizes[r] bytes of rank r, equal on all ranks). No arithmetic: bit-exact for any type.
-  virtual void all_gather(std::span<const std::byte> mine, std::span<const size_t> sizes, std::span<std::byte> into,
-                          const Call& call) = 0;
-  // The fold: rank r owns elements [offsets[r], offsets[r+1]) of a vector of floats. Each rank that is `present` gives a
-  // whole vector; the owner computes acc = ((acc + g_0) + g_1) + ... over present ranks in rank order, in fp32, into `acc`
-  // (its own elements only). Same bits for every world size, given the same global order of micro-batches.
+  virtual void all_gather(std::span<const GatherPart> parts, const Call& call) = 0;
+  void all_gather(std::span<const std::byte> mine, std::span<const size_t> sizes, std::span<std::byte> into,
+                  const Call& call) {
+    GatherPart part{mine, sizes, into};
+    all_gather(std::span<const GatherPart>(&part, 1), call);
+  }
+  // The fold: rank r owns elements [offsets[r], offsets[r+1]) of a vector of floats. Each rank that is `present` gives
+  // a whole vector; the owner computes acc = ((acc + g_0) + g_1) + ... over present ranks in rank order, in fp32, into
+  // `acc` (its own elements only). Same bits for every world size, given the same global order of micro-batches.
   virtual void reduce_fold(std::span<const float> gradient, bool present, std::span<const size_t> offsets,
                            std::span<float> acc, const Call& call) = 0;
   // Sums of integers are exact in any order.
@@ -50,18 +64,22 @@ class Group {
                                                          const Call& call) = 0;
   virtual void barrier(const Call& call) = 0;
   virtual Traffic traffic() const = 0;
+  // This rank will make no more calls, and why: ends every wait of its peers with kUnavailable. Idempotent.
+  virtual void abandon(std::string_view reason) = 0;
+  // One line a rank: who waits where since when, who computes, who is gone. May be called from any thread.
+  virtual std::string state_text() const = 0;
 };
 
 std::unique_ptr<Group> make_single();
 // `world` groups that share one process, for tests: call each from its own thread. Any world up to 128.
 std::vector<std::unique_ptr<Group>> make_threads(int world);
-// Processes of one host. `control_fd`: a memory file made by the supervisor before it forked (inherited; nothing is left in
-// /dev/shm). Death of a peer ends every wait within 200 ms with kUnavailable: who died, who waits where since when.
+// Processes of one host. `control_fd`: a memory file made by sf::shm::create_control before the fork (inherited;
+// nothing is left in /dev/shm). Death of a peer ends every wait within 200 ms with kUnavailable: who died, who waits
+// where since when.
 std::unique_ptr<Group> make_shm(int control_fd, int rank, int world);
-// Size and contents of such a memory file for `world` ranks; called by the supervisor.
-int create_shm_control(int world);
 
-// Runs `body` once for each rank of a threads group and rethrows the first error by rank.
+// Runs `body` once for each rank of a threads group. Of several errors it rethrows the first by rank that is not merely
+// the news of another rank's end.
 void run_threads(int world, const std::function<void(Group&)>& body);
 
 }  // namespace sf::comm

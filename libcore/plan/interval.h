@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who holds what: an interval is a half-open range of a parameter's row-major elements. Engine, checkpoints and resharding
-// know only intervals; the layouts below are three rules that make them.
+// Who holds what: an interval is a half-open range of a parameter's row-major elements. Engine, checkpoints and
+// resharding know only intervals; the layouts below are three rules that make them.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -22,7 +22,8 @@ enum class Layout { kDim0, kFlat, kReplicate };  // shard.backend = fsdp2 | fsdp
 // Dim-0 chunks as FSDP2 makes them: c = ceil(d0 / world) rows a rank; trailing ranks may be short or empty.
 Interval dim0_interval(const Shape& shape, int rank, int world);
 // One parameter's interval of every rank under `layout`; kFlat splits `group` (all parameters of one group, in order).
-std::vector<std::vector<Interval>> intervals(Layout layout, const std::vector<Shape>& group, int world);  // [param][rank]
+std::vector<std::vector<Interval>> intervals(Layout layout, const std::vector<Shape>& group,
+                                             int world);  // [param][rank]
 Interval intersect(const Interval& a, const Interval& b);
 
 // Which rank computes micro-batch k of a window, and in which round (design: rank k mod W, round k div W).

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of SharedGroup in terms of its steps.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/fault.h"
+#include "base/hash.h"
+#include "comm/checks.h"
+#include "comm/shared.h"
+
+namespace sf::comm {
+namespace {
+
+size_t steps_of(size_t total, size_t piece) {
+  return total / piece + (total % piece != 0 ? 1 : 0);
+}
+
+uint64_t digest_of(std::string_view operation, std::string_view tag, std::span<const size_t> sizes) {
+  Xxh3 hash;
+  hash.update(std::as_bytes(std::span(operation)));
+  hash.update(std::as_bytes(std::span(tag)));
+  hash.update(std::as_bytes(sizes));
+  return hash.digest();
+}
+
+// Bytes [lo, hi) of the stream that `rank`'s pieces of all parts make, back to back: body(part, offset in its piece,
+// offset in the stream, bytes).
+template <typename Body>
+void for_range(std::span<const GatherPart> parts, int rank, size_t lo, size_t hi, Body&& body) {
+  size_t start = 0;
+  for (const GatherPart& part : parts) {
+    size_t size = part.sizes[static_cast<size_t>(rank)];
+    size_t from = std::max(lo, start), to = std::min(hi, start + size);
+    if (from < to) body(part, from - start, from, to - from);
+    start += size;
+  }
+}
+
+size_t place_of(const GatherPart& part, int rank) {
+  return std::accumulate(part.sizes.begin(), part.sizes.begin() + rank, size_t{0});
+}
+
+}  // namespace
+
+// Marks the rank as waiting in a call for the reports, and back when it leaves.
+class SharedGroup::InCall {
+ public:
+  InCall(SharedGroup& group, const Call& call) : slot_(group.region_->slot(group.rank_)) {
+    slot_.tag.store(call.tag);
+    slot_.since_ns.store(shm::now_ns());
+    slot_.calls.fetch_add(1);
+    slot_.in_call.store(1);
+    ++group.traffic_.calls;
+  }
+  ~InCall() {
+    slot_.in_call.store(0);
+    slot_.since_ns.store(shm::now_ns());
+  }
+
+ private:
+  shm::RankSlot& slot_;
+};
+
+void SharedGroup::barrier(const Call& call) {
+  InCall guard(*this, call);
+  announce(digest_of("barrier", call.tag, {}), true);
+  meet(call);
+  end_step();
+}
+
+void SharedGroup::copy_out(std::span<const GatherPart> parts, int peer, size_t lo, size_t hi) {
+  for_range(parts, peer, lo, hi, [&](const GatherPart& part, size_t offset, size_t at, size_t bytes) {
+    std::memcpy(part.into.data() + place_of(part, peer) + offset, half(peer).data() + (at - lo), bytes);
+    traffic_.bytes_received += bytes;
+  });
+}
+
+void SharedGroup::all_gather(std::span<const GatherPart> parts, const Call& call) {
+  InCall guard(*this, call);
+  std::vector<size_t> sizes, totals(static_cast<size_t>(world_), 0);
+  for (const GatherPart& part : parts) {
+    check_part(part, rank_, world_);
+    sizes.insert(sizes.end(), part.sizes.begin(), part.sizes.end());
+    for (size_t r = 0; r < totals.size(); ++r) totals[r] += part.sizes[r];
+    std::byte* place = part.into.data() + place_of(part, rank_);
+    if (!part.mine.empty() && place != part.mine.data()) std::memmove(place, part.mine.data(), part.mine.size());
+  }
+  uint64_t digest = digest_of("all_gather", call.tag, sizes);
+  size_t piece = region_->half_bytes();
+  size_t steps = std::max<size_t>(1, steps_of(*std::max_element(totals.begin(), totals.end()), piece));
+  for (size_t step = 0; step < steps; ++step) {
+    size_t lo = step * piece, hi = lo + piece;
+    for_range(parts, rank_, lo, hi, [&](const GatherPart& part, size_t offset, size_t at, size_t bytes) {
+      std::memcpy(half(rank_).data() + (at - lo), part.mine.data() + offset, bytes);
+      traffic_.bytes_sent += bytes;
+    });
+    announce(digest, true);
+    meet(call);
+    for (int peer = 0; peer < world_; ++peer) {
+      if (peer != rank_) copy_out(parts, peer, lo, hi);
+    }
+    end_step();
+  }
+}
+
+void SharedGroup::reduce_fold(std::span<const float> gradient, bool mine_present, std::span<const size_t> offsets,
+                              std::span<float> acc, const Call& call) {
+  InCall guard(*this, call);
+  check_fold(gradient, mine_present, offsets, acc, rank_, world_);
+  uint64_t digest = digest_of("reduce_fold", call.tag, offsets);
+  size_t window = region_->half_bytes() / sizeof(float) / static_cast<size_t>(world_);
+  size_t longest = 0;
+  for (size_t r = 0; r + 1 < offsets.size(); ++r) longest = std::max(longest, offsets[r + 1] - offsets[r]);
+  size_t steps = std::max<size_t>(1, steps_of(longest, window));
+  auto clipped = [&](size_t owner, size_t step) {
+    size_t size = offsets[owner + 1] - offsets[owner], lo = std::min(size, step * window);
+    return std::pair(lo, std::min(size, lo + window));
+  };
+  for (size_t step = 0; step < steps; ++step) {
+    for (size_t owner = 0; mine_present && owner + 1 < offsets.size(); ++owner) {
+      auto [lo, hi] = clipped(owner, step);
+      if (owner == static_cast<size_t>(rank_) || lo == hi) continue;
+      auto* slot = reinterpret_cast<float*>(half(rank_).data()) + owner * window;
+      std::memcpy(slot, gradient.data() + offsets[owner] + lo, (hi - lo) * sizeof(float));
+      traffic_.bytes_sent += (hi - lo) * sizeof(float);
+    }
+    announce(digest, mine_present);
+    meet(call);
+    auto [lo, hi] = clipped(static_cast<size_t>(rank_), step);
+    for (int turn = 0; turn < world_ && lo < hi; ++turn) {
+      int peer = fault("comm.own_first") ? (turn + rank_) % world_ : turn;
+      if (!present(peer)) continue;
+      const float* from = peer == rank_
+                              ? gradient.data() + offsets[static_cast<size_t>(rank_)] + lo
+                              : reinterpret_cast<const float*>(half(peer).data()) + static_cast<size_t>(rank_) * window;
+      fold_into(acc.subspan(lo, hi - lo), from);
+      if (peer != rank_) traffic_.bytes_received += (hi - lo) * sizeof(float);
+    }
+    end_step();
+  }
+}
+
+void SharedGroup::all_reduce_sum(std::span<int64_t> values, const Call& call) {
+  InCall guard(*this, call);
+  size_t count = values.size();
+  uint64_t digest = digest_of("all_reduce_sum", call.tag, std::span<const size_t>(&count, 1));
+  size_t window = region_->half_bytes() / sizeof(int64_t);
+  size_t steps = std::max<size_t>(1, steps_of(count, window));
+  for (size_t step = 0; step < steps; ++step) {
+    std::span<int64_t> part = values.subspan(step * window, std::min(window, count - step * window));
+    std::memcpy(half(rank_).data(), part.data(), part.size_bytes());
+    announce(digest, true);
+    meet(call);
+    for (int peer = 0; peer < world_; ++peer) {
+      if (peer == rank_) continue;
+      const auto* from = reinterpret_cast<const int64_t*>(half(peer).data());
+      for (size_t i = 0; i < part.size(); ++i) {
+        part[i] = static_cast<int64_t>(static_cast<uint64_t>(part[i]) + static_cast<uint64_t>(from[i]));
+      }
+    }
+    traffic_.bytes_sent += part.size_bytes();
+    traffic_.bytes_received += part.size_bytes() * static_cast<size_t>(world_ - 1);
+    end_step();
+  }
+}
+
+void SharedGroup::broadcast(std::span<std::byte> bytes, int root, const Call& call) {
+  InCall guard(*this, call);
+  SF_ASSERT(root >= 0 && root < world_);
+  std::array<size_t, 2> what{bytes.size(), static_cast<size_t>(root)};
+  uint64_t digest = digest_of("broadcast", call.tag, what);
+  size_t piece = region_->half_bytes();
+  size_t steps = std::max<size_t>(1, steps_of(bytes.size(), piece));
+  for (size_t step = 0; step < steps; ++step) {
+    std::span<std::byte> part = bytes.subspan(step * piece, std::min(piece, bytes.size() - step * piece));
+    bool sends = rank_ == root;
+    if (sends && !part.empty()) std::memcpy(half(root).data(), part.data(), part.size());
+    announce(digest, true);
+    meet(call);
+    if (!sends && !part.empty()) std::memcpy(part.data(), half(root).data(), part.size());
+    (sends ? traffic_.bytes_sent : traffic_.bytes_received) += part.size();
+    end_step();
+  }
+}
+
+std::vector<std::vector<std::byte>> SharedGroup::all_to_all(const std::vector<std::span<const std::byte>>& to,
+                                                            const Call& call) {
+  auto world = static_cast<size_t>(world_);
+  SF_ASSERT(to.size() == world);
+  // Sizes first: table[sender * world + receiver], known to all, so all agree on the number of steps.
+  std::vector<size_t> mine(world), table(world * world), row(world, world * sizeof(size_t));
+  for (size_t r = 0; r < world; ++r) mine[r] = to[r].size();
+  all_gather(std::as_bytes(std::span(mine)), row, std::as_writable_bytes(std::span(table)), call);
+  InCall guard(*this, call);
+  --traffic_.calls;
+  uint64_t digest = digest_of("all_to_all", call.tag, table);
+  size_t window = region_->half_bytes() / world;
+  size_t steps = steps_of(*std::max_element(table.begin(), table.end()), window);
+  std::vector<std::vector<std::byte>> received(world);
+  for (size_t r = 0; r < world; ++r) received[r].resize(table[r * world + static_cast<size_t>(rank_)]);
+  auto clipped = [&](size_t size, size_t step) {
+    size_t lo = std::min(size, step * window);
+    return std::pair(lo, std::min(size, lo + window) - lo);
+  };
+  for (size_t step = 0; step < steps; ++step) {
+    for (size_t r = 0; r < world; ++r) {
+      auto [lo, bytes] = clipped(to[r].size(), step);
+      if (bytes > 0) std::memcpy(half(rank_).data() + r * window, to[r].data() + lo, bytes);
+      if (r != static_cast<size_t>(rank_)) traffic_.bytes_sent += bytes;
+    }
+    announce(digest, true);
+    meet(call);
+    for (size_t r = 0; r < world; ++r) {
+      auto [lo, bytes] = clipped(received[r].size(), step);
+      const std::byte* from = half(static_cast<int>(r)).data() + static_cast<size_t>(rank_) * window;
+      if (bytes > 0) std::memcpy(received[r].data() + lo, from, bytes);
+      if (r != static_cast<size_t>(rank_)) traffic_.bytes_received += bytes;
+    }
+    end_step();
+  }
+  return received;
+}
+
+}  // namespace sf::comm

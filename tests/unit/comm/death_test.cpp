@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every wait ends: a dead peer, one that left, one that gave up, one that is elsewhere, one that is late.
+#include <fcntl.h>
+#include <signal.h>
+
+#include <thread>
+
+#include "base/error.h"
+#include "ranks.h"
+
+namespace sf::comm {
+namespace {
+
+Call named(std::string_view tag, int64_t ms = 20'000) {
+  return {tag, Deadline::after_ms(ms)};
+}
+
+// What a call ends with: the status and the message.
+std::pair<Exit, std::string> outcome(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  }
+  return {Exit::kOk, ""};
+}
+
+TEST(Ends, AKilledPeerEndsEveryWaitWithin200MsNamingIt) {
+  int fd = shm::create_control(3, 4096);
+  pid_t victim = fork();
+  if (victim == 0) {
+    auto group = make_shm(fd, 1, 3);
+    group->barrier(named("start"));
+    pause();
+    _exit(1);
+  }
+  auto survive = [&](int rank) {
+    auto group = make_shm(fd, rank, 3);
+    group->barrier(named("start"));
+    if (rank == 0) kill(victim, SIGKILL);
+    double killed = monotonic_s();
+    auto [code, text] = outcome([&] { group->barrier(named("fold midlayer")); });
+    double took = monotonic_s() - killed;
+    std::string wanted = fmt::format("rank 1 (pid {}) died; rank {} waits in fold midlayer since 0.", victim, rank);
+    // 200 ms is the promise; the rest is for a loaded machine
+    bool good = code == Exit::kUnavailable && text.starts_with(wanted) && took < 0.2 + 0.3;
+    if (!good) std::fprintf(stderr, "rank %d: %s after %.3f s\n", rank, text.c_str(), took);
+    return good;
+  };
+  pid_t other = fork();
+  if (other == 0) _exit(survive(2) ? 0 : 1);
+  EXPECT_TRUE(survive(0));
+  int status = -1;
+  waitpid(other, &status, 0);
+  EXPECT_EQ(status, 0);
+  waitpid(victim, &status, 0);
+  close(fd);
+}
+
+TEST(Ends, TheSupervisorsWordEndsAWaitAtOnce) {
+  int fd = shm::create_control(2, 4096);
+  auto group = make_shm(fd, 0, 2);
+  auto region = shm::Region::map(fd);
+  std::thread supervisor([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    shm::end_rank(*region, 1, shm::Life::kDead, "killed by signal 9");
+  });
+  auto [code, text] = outcome([&] { group->barrier(named("start")); });
+  supervisor.join();
+  EXPECT_EQ(code, Exit::kUnavailable);
+  EXPECT_NE(text.find("rank 1 (pid 0) died (killed by signal 9)"), std::string::npos) << text;
+  close(fd);
+}
+
+TEST(Ends, ADeadlineSaysWhoWaitsWhereAndWhoIsMissing) {
+  auto groups = make_threads(2);
+  auto [code, text] = outcome([&] { groups[0]->barrier(named("gather layers.3", 30)); });
+  EXPECT_EQ(code, Exit::kUnavailable);
+  EXPECT_NE(text.find("rank 0 gave up waiting in gather layers.3: deadline passed"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 1 (pid"), std::string::npos) << text;
+  EXPECT_NE(text.find("computes since"), std::string::npos) << text;
+  // and the late one learns of it at once
+  auto [late, news] = outcome([&] { groups[1]->barrier(named("gather layers.3")); });
+  EXPECT_EQ(late, Exit::kUnavailable);
+  EXPECT_NE(news.find("rank 0"), std::string::npos) << news;
+}
+
+TEST(Ends, RanksInDifferentCallsAreBothNamed) {
+  std::vector<std::string> texts(2);
+  run_threads(2, [&](Group& group) {
+    texts[static_cast<size_t>(group.rank())] =
+        outcome([&] { group.barrier(named(group.rank() == 0 ? "gather a" : "fold b")); }).second;
+  });
+  EXPECT_NE(texts[0].find("rank 0 is in gather a (call 1), rank 1 in fold b (call 1)"), std::string::npos) << texts[0];
+  EXPECT_NE(texts[1].find("fold b"), std::string::npos) << texts[1];
+}
+
+TEST(Ends, DifferentSizesAreRefusedNotCopied) {
+  auto run = [] {
+    run_threads(2, [](Group& group) {
+      std::vector<std::byte> bytes(group.rank() == 0 ? 4 : 8);
+      group.broadcast(bytes, 0, named("broadcast"));
+    });
+  };
+  EXPECT_EQ(outcome(run).first, Exit::kSoftware);
+}
+
+TEST(Ends, AnErrorOnOneRankIsTheOneReported) {
+  auto run = [] {
+    run_threads(3, [](Group& group) {
+      if (group.rank() == 2) fail(Exit::kData, "row 7 is bad");
+      group.barrier(named("start"));
+    });
+  };
+  auto [code, text] = outcome(run);
+  EXPECT_EQ(code, Exit::kData);
+  EXPECT_EQ(text, "row 7 is bad");
+}
+
+TEST(Ends, ARankThatGaveUpIsQuotedToItsPeers) {
+  std::string news;
+  try {
+    run_threads(2, [&](Group& group) {
+      if (group.rank() == 1) fail(Exit::kData, "row 7 is bad");
+      news = outcome([&] { group.barrier(named("start")); }).second;
+    });
+  } catch (const Error&) {
+  }
+  EXPECT_NE(news.find("gave up: row 7 is bad; rank 0 waits in start since"), std::string::npos) << news;
+}
+
+TEST(Ends, ARankThatLeftInGoodOrderIsSaidToHaveLeft) {
+  auto groups = make_threads(2);
+  groups[1].reset();
+  auto [code, text] = outcome([&] { groups[0]->barrier(named("end")); });
+  EXPECT_EQ(code, Exit::kUnavailable);
+  EXPECT_NE(text.find("has left the group"), std::string::npos) << text;
+}
+
+TEST(Region, RefusesAFileThatIsNotOne) {
+  int fd = open("/dev/null", O_RDWR);
+  EXPECT_EQ(outcome([&] { make_shm(fd, 0, 1); }).first, Exit::kProtocol);
+  close(fd);
+  fd = shm::create_control(2, 4096);
+  EXPECT_EQ(outcome([&] { make_shm(fd, 2, 2); }).first, Exit::kProtocol);
+  EXPECT_EQ(outcome([&] { make_shm(fd, 0, 3); }).first, Exit::kProtocol);
+  close(fd);
+  EXPECT_EQ(outcome([] { shm::create_control(0); }).first, Exit::kUsage);
+  EXPECT_EQ(outcome([] { shm::create_control(129); }).first, Exit::kUsage);
+}
+
+}  // namespace
+}  // namespace sf::comm

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace sf::plan {
+namespace {
+
+arch::ModelSpec toy() {
+  arch::ModelSpec spec;
+  spec.parameters = {{"embed", {10, 4}, true, ""}, {"table", {6, 4}, false, ""}, {"block", {4, 4}, true, ""}};
+  spec.aliases = {{"head", "embed"}};
+  return spec;
+}
+
+std::vector<arch::Segment> chain() {
+  return {{"first", {"table"}, {"ids"}, {"h0"}, 0},
+          {"second", {"embed", "block"}, {"h0"}, {"h1"}, 0},
+          {"third", {"head", "embed"}, {"h1"}, {"loss"}, 0}};
+}
+
+ScheduleOptions of_world(int world) {
+  ScheduleOptions options;
+  options.world = world;
+  return options;
+}
+
+std::string why(const arch::ModelSpec& spec, const std::vector<arch::Segment>& segments,
+                const ScheduleOptions& options) {
+  try {
+    make_schedule(spec, segments, options);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Schedule, AnAliasIsTheSameStorageAndEachUseHasAnAccumulator) {
+  Schedule plan = make_schedule(toy(), chain(), of_world(2));
+  EXPECT_EQ(plan.groups[2].members.size(), 1u);
+  EXPECT_EQ(plan.parameters[0].groups, (std::vector<size_t>{1, 2}));
+  // rank 0: (5 rows of embed + 2 of block) in one group, 5 rows of embed in the other
+  EXPECT_EQ(plan.memory[0].accumulators, aligned_bytes(28, Dtype::kF32) + aligned_bytes(20, Dtype::kF32));
+}
+
+TEST(Schedule, AFrozenPrefixHasNoBackward) {
+  Schedule plan = make_schedule(toy(), chain(), of_world(2));
+  EXPECT_FALSE(plan.groups[0].needs_graph);
+  EXPECT_FALSE(plan.gathers(0, true));
+  EXPECT_TRUE(plan.groups[0].fold_offsets.empty());
+}
+
+TEST(Schedule, TheLastGroupIsStillThereWhenBackwardBegins) {
+  Schedule plan = make_schedule(toy(), chain(), of_world(2));
+  EXPECT_TRUE(plan.gathers(2, false));
+  EXPECT_FALSE(plan.gathers(2, true));
+  EXPECT_TRUE(plan.gathers(1, true));
+}
+
+TEST(Schedule, SlotsAreReusedSoTheArenaIsTheLargestGroup) {
+  Schedule plan = make_schedule(toy(), chain(), of_world(2));
+  uint64_t largest = 0;
+  for (const Group& group : plan.groups) largest = std::max(largest, group.slot_bytes);
+  EXPECT_EQ(plan.arena_bytes, largest);
+}
+
+TEST(Schedule, AWorldOfOneInFp32GathersNothing) {
+  Schedule plan = make_schedule(toy(), chain(), of_world(1));
+  EXPECT_EQ(plan.arena_bytes, 0u);
+  ScheduleOptions bf16 = of_world(1);
+  bf16.compute = Dtype::kBF16;
+  EXPECT_GT(make_schedule(toy(), chain(), bf16).arena_bytes, 0u);
+}
+
+TEST(Schedule, AReplicatedTableIsWholeOnEveryRankAndNeverGathered) {
+  ScheduleOptions options = of_world(4);
+  options.replicated = {"table"};
+  Schedule plan = make_schedule(toy(), chain(), options);
+  EXPECT_FALSE(plan.gathers(0, false));
+  EXPECT_EQ(plan.memory[3].frozen, aligned_bytes(24, Dtype::kF32));
+}
+
+TEST(Schedule, RefusesWhatDoesNotFitByName) {
+  ScheduleOptions options = of_world(2);
+  options.replicated = {"embed"};
+  EXPECT_NE(why(toy(), chain(), options).find("parameter embed trains"), std::string::npos);
+  auto segments = chain();
+  segments[0].parameters = {"tabel"};
+  EXPECT_NE(why(toy(), segments, of_world(2)).find("unknown parameter tabel"), std::string::npos);
+  segments = chain();
+  segments[1].writes = {"h0"};
+  EXPECT_NE(why(toy(), segments, of_world(2)).find("boundary h0 is written by segments first and second"),
+            std::string::npos);
+  segments = chain();
+  segments[1].parameters = {"embed"};
+  EXPECT_NE(why(toy(), segments, of_world(2)).find("parameter block trains, but no segment uses it"),
+            std::string::npos);
+}
+
+TEST(Schedule, TextNamesEveryCollectiveWithItsBytesAndDigestFollowsIt) {
+  Schedule plan = make_schedule(toy(), chain(), of_world(2));
+  std::string text = plan.text();
+  EXPECT_NE(text.find("round: forward gather second 224 bytes\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("round: backward fold third 160 bytes\n"), std::string::npos) << text;
+  Schedule other = make_schedule(toy(), chain(), of_world(2));
+  EXPECT_EQ(plan.digest(), other.digest());
+  other.options.facts.push_back("threads 2");
+  EXPECT_NE(plan.digest(), other.digest());
+  EXPECT_NE(first_difference(text, other.text()).find("line 2: "), std::string::npos);
+}
+
+TEST(Place, BuffersThatLiveAtTheSameTimeNeverOverlap) {
+  std::vector<Life> lives{{100, {{0, 2}}}, {300, {{1, 3}}}, {200, {{2, 5}}}, {50, {{0, 1}, {4, 5}}}};
+  uint64_t arena = 0;
+  auto at = place(lives, arena);
+  EXPECT_EQ(arena, 500u);
+  for (size_t a = 0; a < lives.size(); ++a) {
+    for (size_t b = 0; b < a; ++b) {
+      bool together = false;
+      for (const auto& x : lives[a].spans) {
+        for (const auto& y : lives[b].spans) together |= !intersect(x, y).empty();
+      }
+      bool apart = at[a] >= at[b] + lives[b].bytes || at[b] >= at[a] + lives[a].bytes;
+      EXPECT_TRUE(!together || apart) << a << " " << b;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sf::plan
