@@ -22,6 +22,8 @@ struct Rope {
   double mscale = 0, mscale_all_dim = 0;
   double attention_factor = 0;  // 0: derive
   bool truncate = true;
+
+  friend bool operator==(const Rope&, const Rope&) = default;
 };
 
 struct Decoder {
@@ -35,14 +37,21 @@ struct Decoder {
   Dtype stored = Dtype::kF32;    // config's dtype; the safetensors header is what counts when reading
   int64_t bos = -1;
   std::vector<int64_t> eos;
+
+  friend bool operator==(const Decoder&, const Decoder&) = default;
 };
 
 // Throws kConfig naming an unknown architecture or a setting out of range; kData for a malformed file.
 Decoder decoder_from_config(const Json& config);
+// Both rope schemas of a config merged (the rope_scaling dictionary wins); shared with the drafts' configs.
+Rope rope_from_config(const Json& config, int64_t max_positions);
+// Writes rope_theta, rope_scaling (null for the default) and rope_parameters: old and new readers agree.
+void rope_to_config(const Rope& rope, Json& config);
 // Writes the config.json that Hugging Face reads back to the same decoder (both rope schemas present).
 Json decoder_to_config(const Decoder& decoder);
-// Segments: "embed", "layers.0" ... "layers.L-1", "head" (final norm and lm_head). Boundaries: "ids", "positions",
-// "hidden.0" (embedding) ... "hidden.L" (un-normed state after L blocks), "final_norm", "logits".
+// Parameters are frozen (trainable = false). Segments: "embed", "layers.0" ... "layers.L-1", "head" (final norm and
+// lm_head). Boundaries: "ids", "positions", "hidden.0" (embedding) ... "hidden.L" (un-normed state after L blocks),
+// "final_norm", "logits".
 ModelSpec describe(const Decoder& decoder);
 
 // Inverse frequencies (fp64, length rotary_dims/2) and the scale on cos and sin, for a sequence of `length` tokens

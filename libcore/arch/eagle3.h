@@ -14,19 +14,27 @@ struct Eagle3 {
   int64_t vocab = 0, draft_vocab = 0, hidden = 0, target_hidden = 0, intermediate = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0, max_positions = 0;
   double rms_eps = 1e-6;
-  bool fc_norm = false;      // RMSNorm of each captured chunk before fc
-  bool norm_output = true;   // norm in front of lm_head
+  bool fc_norm = false;     // RMSNorm of each captured chunk before fc
+  bool norm_output = true;  // norm in front of lm_head
   Rope rope;
   // Layers captured, in OUR numbering: n = un-normed state after n blocks. config.json holds SpecForge's n - 1.
   std::array<int64_t, 3> capture_layers{};
+  Dtype stored = Dtype::kF32;
+  int64_t bos = -1;
+  std::vector<int64_t> eos;
+
+  friend bool operator==(const Eagle3&, const Eagle3&) = default;
 };
 
+// kConfig naming the setting. Without eagle_config the capture layers stay {0, 0, 0}: they belong to the target, and
+// eagle3_for_target(...).capture_layers is the default.
 Eagle3 eagle3_from_config(const Json& config);
 Json eagle3_to_config(const Eagle3& draft);
 // A draft for this target: geometry copied, capture layers [2, L/2, L-3].
 Eagle3 eagle3_for_target(const Decoder& target, int64_t draft_vocab);
 // Parameters with SpecForge's names (embed_tokens.weight frozen copy of the target's; fc, midlayer.*, norm, lm_head
 // trainable), buffers t2d (BOOL [vocab]) and d2t (I64 [draft_vocab], offsets: target id = i + d2t[i]).
+// One segment "eagle3" (the unrolled steps); flops_per_token are those of one step, fc included.
 ModelSpec describe(const Eagle3& draft);
 
 }  // namespace sf::arch

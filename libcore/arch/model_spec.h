@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model is made of, without LibTorch: parameters, aliases, buffers, segments. `plan`, `sf-init` and --plan live on
-// it, and room `model` is checked against it.
+// What a model is made of, without LibTorch: parameters, aliases, buffers, segments. `plan`, `sf-init` and --plan live
+// on it, and room `model` is checked against it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,7 +16,9 @@ struct Parameter {
   std::string name;
   Shape shape;
   bool trainable = false;
-  std::string init;  // how sf-init makes a new one: "normal:0.02", "ones", "zeros", "copy:<target's name>", "" (must be given)
+  // How sf-init makes a new one: "normal:0.02", "ones", "zeros", "copy:<target's name>", "rows:<target's name>" (the
+  // rows of the draft vocabulary), or "" (must be given).
+  std::string init;
 };
 
 // A further name of a parameter.
@@ -35,9 +37,11 @@ struct Buffer {
 // A pure function: parameters + boundary tensors -> boundary tensors. Parameters of a segment form its group.
 struct Segment {
   std::string name;
+  // Names by which the segment calls them: a tied head says "lm_head.weight" (follow ModelSpec::storage_of to the
+  // storage).
   std::vector<std::string> parameters;
   std::vector<std::string> reads, writes;  // boundary names
-  double flops_per_token = 0;              // forward, multiply and add counted as two
+  double flops_per_token = 0;  // forward, multiply and add counted as two; matrix products with parameters only
 };
 
 struct ModelSpec {
@@ -47,8 +51,8 @@ struct ModelSpec {
   std::vector<Buffer> buffers;
   std::vector<Segment> segments;
 
-  const Parameter* find(std::string_view name) const;            // null if absent; aliases are not followed
-  std::string_view storage_of(std::string_view name) const;      // follows an alias; the name itself otherwise
+  const Parameter* find(std::string_view name) const;        // null if absent; aliases are not followed
+  std::string_view storage_of(std::string_view name) const;  // follows an alias; the name itself otherwise
   int64_t parameter_count() const;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint directory: safetensors shards, config.json, manifest.json written last. World-size free: any rank reads any
-// interval. Also opens plain Hugging Face directories (index or single file, no manifest).
+// A checkpoint directory: safetensors shards, config.json, manifest.json written last. World-size free: any rank reads
+// any interval. Also opens plain Hugging Face directories (index or single file, no manifest).
 #pragma once
 #include <filesystem>
 #include <map>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arch/model_spec.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/shape.h"
 #include "ckpt/safetensors.h"
@@ -17,20 +18,23 @@ namespace sf::ckpt {
 
 // What manifest.json holds. Unknown keys are kept in `extra` and written back.
 struct Manifest {
-  std::string kind;                      // "target", "draft", "adapter", "train" (with optimizer state)
-  std::vector<arch::Alias> aliases;      // each tied storage recorded once
-  std::vector<std::string> recompute;    // buffers that are in no file
+  std::string kind;                              // "target", "draft", "adapter", "train" (with optimizer state)
+  std::vector<arch::Alias> aliases;              // each tied storage recorded once
+  std::vector<std::string> recompute;            // buffers that are in no file
   std::map<std::string, std::string> residency;  // parameter -> "replicate", "host", ...
-  std::map<std::string, std::string> digests;    // tensor name -> xxh3 of its bytes (16 hex digits); file name -> same
-  Json contract;                         // null, or what the training stream promised
-  Json config;                           // resolved configuration of the run (null for targets)
-  Json numerics;                         // threads, instruction set, library versions
-  int64_t step = 0;                      // optimizer steps done
-  int64_t cursor = 0;                    // next position of the sample order
+  std::map<std::string, std::string> digests;    // tensor or file name -> xxh3 of its bytes (16 hex digits)
+  Json contract;                                 // null, or what the training stream promised
+  Json config;                                   // resolved configuration of the run (null for targets)
+  Json numerics;                                 // threads, instruction set, library versions
+  int64_t step = 0;                              // optimizer steps done
+  int64_t cursor = 0;                            // next position of the sample order
   uint64_t seed = 0;
-  std::string identity;                  // SHA-256 over (name, dtype, shape, digest) of all tensors and config.json
-  Json extra;
+  std::string identity;  // SHA-256 over (name, dtype, shape, digest) of all tensors and config.json
+  Json extra;            // an object, or null
 };
+
+Json manifest_to_json(const Manifest& manifest);
+Manifest manifest_from_json(const Json& json);  // kData naming the key
 
 class Checkpoint {
  public:
@@ -40,15 +44,20 @@ class Checkpoint {
   const Json& config() const { return config_; }
   const Manifest& manifest() const { return manifest_; }  // empty kind for a plain Hugging Face directory
   bool has_manifest() const { return has_manifest_; }
+  // The manifest's; computed from all bytes for a plain Hugging Face directory (slow: reads everything).
+  std::string identity() const;
 
   // Names follow aliases: "lm_head.weight" of a tied model finds the embedding's bytes.
   bool contains(std::string_view name) const;
-  TensorInfo info(std::string_view name) const;   // throws kData naming the tensor and the nearest names
-  TensorView view(std::string_view name) const;   // zero copy, lives as long as this object
+  TensorInfo info(std::string_view name) const;  // throws kData naming the tensor and the nearest names
+  TensorView view(std::string_view name) const;  // zero copy, lives as long as this object
   // Elements [lo, hi) of a tensor, converted to `as`, into `to` (its size must be (hi - lo) * size_of(as)).
   void read(std::string_view name, int64_t lo, int64_t hi, Dtype as, std::span<std::byte> to) const;
-  std::vector<std::string> names() const;         // stored tensors, sorted; aliases not included
-  // Recomputes every digest; returns the names whose bytes differ from the manifest (empty: verified).
+  std::vector<std::string> names() const;  // stored tensors, sorted; aliases not included
+  // Tied names in force: the manifest's, or derived from tie_word_embeddings for a plain directory.
+  const std::vector<arch::Alias>& aliases() const { return aliases_; }
+  // Recomputes every digest; returns the names whose bytes differ from the manifest, are missing from it or from the
+  // directory, and "identity" if the whole does not add up (empty: verified). Empty too without a manifest.
   std::vector<std::string> verify() const;
 
  private:
@@ -57,31 +66,43 @@ class Checkpoint {
   Manifest manifest_;
   bool has_manifest_ = false;
   std::vector<SafetensorsFile> files_;
-  std::map<std::string, std::pair<size_t, std::string>, std::less<>> where_;  // name -> (file, stored name)
+  std::vector<arch::Alias> aliases_;
+  std::map<std::string, size_t, std::less<>> stored_;                         // stored name -> file
+  std::map<std::string, std::pair<size_t, std::string>, std::less<>> where_;  // any name -> (file, stored name)
+
+  void open_files();
+  void apply_aliases();
+  const std::pair<size_t, std::string>& locate(std::string_view name) const;
 };
 
-// Publishes a directory: everything is written into a temporary sibling, synced, verified by reading back, then renamed.
-// A kill at any instant leaves the old directory or the new one. Destruction without commit() removes the sibling.
+// Publishes a directory: everything is written into a temporary sibling, synced, verified by reading back, then
+// renamed. A kill at any instant leaves the old directory or the new one. Destruction without commit() removes the
+// sibling; the sibling of a killed process is removed by the next Publisher of the same name on that host.
 class Publisher {
  public:
   explicit Publisher(std::filesystem::path final_dir);  // kCantCreate if final_dir exists or cannot be made
   ~Publisher();
+  Publisher(const Publisher&) = delete;
+  Publisher& operator=(const Publisher&) = delete;
   const std::filesystem::path& dir() const { return temporary_; }  // write files here
   // Writes model.safetensors (or shards of at most `shard_bytes`, with index.json) from views, then config.json,
-  // then manifest.json (digests and identity filled in), verifies, renames. Returns the final path.
+  // then manifest.json (digests of tensors and of the files found in dir(), and the identity, are filled in), verifies,
+  // renames. Returns the final path.
   std::filesystem::path commit(const std::vector<std::pair<std::string, TensorView>>& tensors, const Json& config,
-                               Manifest manifest);
+                               Manifest manifest, uint64_t shard_bytes = uint64_t{5} << 30);
   // Publishes what the caller wrote into dir() (other files than a checkpoint).
   std::filesystem::path commit_files();
 
  private:
   std::filesystem::path final_, temporary_;
+  UniqueFd lock_;  // held on the temporary directory: says that its owner lives
   bool done_ = false;
 };
 
 // Points RUN/latest (a relative symbolic link, replaced by rename) at RUN/<name>.
 void point_latest(const std::filesystem::path& run_dir, const std::string& name);
-// The newest verified checkpoint of a run directory (RUN/latest, else the highest step-* that opens), or nullopt.
+// The newest verified checkpoint of a run directory: the highest step-N that verifies, else what RUN/latest names;
+// nullopt if there is none.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& run_dir);
 
 }  // namespace sf::ckpt

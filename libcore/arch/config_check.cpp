@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arch/config_check.h"
+
+#include "base/error.h"
+
+namespace sf::arch {
+
+int64_t positive(const Json& config, std::string_view key, int64_t otherwise, int64_t most) {
+  int64_t value = config.get_int(key, otherwise);
+  SF_CHECK(value >= 1 && value <= most, Exit::kConfig, "config.json: {} = {} is out of range, wanted 1 to {}", key,
+           value, most);
+  return value;
+}
+
+double in_range(double value, std::string_view key, double lo, double hi) {
+  SF_CHECK(value > lo && value <= hi, Exit::kConfig,
+           "config.json: {} = {} is out of range, wanted above {}, at most {}", key, value, lo, hi);
+  return value;
+}
+
+Dtype dtype_of_config(const Json& config) {
+  std::string name = config.get_string("dtype", config.get_string("torch_dtype", "float32"));
+  std::optional<Dtype> type = dtype_from_config(name);
+  SF_CHECK(type, Exit::kConfig, "config.json: dtype \"{}\" is unknown; known: float32, float16, bfloat16", name);
+  return *type;
+}
+
+void dtype_to_config(Dtype type, Json& config) {
+  std::string_view name = type == Dtype::kBF16 ? "bfloat16" : type == Dtype::kF16 ? "float16" : "float32";
+  config.set("dtype", name).set("torch_dtype", name);
+}
+
+int64_t bos_of_config(const Json& config, int64_t otherwise) {
+  const Json* bos = config.find("bos_token_id");
+  if (bos && bos->is_array()) return -1;
+  return config.get_int("bos_token_id", bos ? -1 : otherwise);
+}
+
+std::vector<int64_t> eos_of_config(const Json& config, int64_t otherwise) {
+  std::vector<int64_t> ids;
+  const Json* eos = config.find("eos_token_id");
+  if (eos && eos->is_array()) {
+    for (const Json& id : eos->as_array()) ids.push_back(id.as_int());
+  } else if (int64_t id = config.get_int("eos_token_id", eos ? -1 : otherwise); id >= 0) {
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+void tokens_to_config(int64_t bos, const std::vector<int64_t>& eos, Json& config) {
+  config.set("bos_token_id", bos >= 0 ? Json(bos) : Json());
+  Json list;
+  if (eos.size() == 1) list = Json(eos[0]);
+  for (size_t i = 0; eos.size() > 1 && i < eos.size(); ++i) list.push(eos[i]);
+  config.set("eos_token_id", std::move(list));
+}
+
+}  // namespace sf::arch

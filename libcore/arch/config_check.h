@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Settings of a config.json within bounds. Private to this room.
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/json.h"
+
+namespace sf::arch {
+
+constexpr int64_t kMaxExtent = int64_t{1} << 24;  // larger than any model's, small enough that products fit int64
+
+// Integer in [1, most]; `otherwise` if absent or null. kConfig naming key, range and value.
+int64_t positive(const Json& config, std::string_view key, int64_t otherwise, int64_t most = kMaxExtent);
+double in_range(double value, std::string_view key, double lo, double hi);  // lo < value <= hi, else kConfig
+
+// Key "dtype", else "torch_dtype", else float32. Written under both names, for old and new readers.
+Dtype dtype_of_config(const Json& config);
+void dtype_to_config(Dtype type, Json& config);
+
+// `otherwise` counts if the key is absent; null means none (-1, empty). eos may be one id or a list.
+int64_t bos_of_config(const Json& config, int64_t otherwise);
+std::vector<int64_t> eos_of_config(const Json& config, int64_t otherwise);
+void tokens_to_config(int64_t bos, const std::vector<int64_t>& eos, Json& config);
+
+}  // namespace sf::arch

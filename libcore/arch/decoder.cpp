@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arch/decoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "arch/config_check.h"
+#include "base/error.h"
+
+namespace sf::arch {
+namespace {
+
+// What a missing key means: the defaults of each family's configuration class.
+struct Family {
+  std::string_view name, architecture;
+  int64_t vocab, intermediate, kv_heads /* 0: as many as heads */, head_dim /* 0: hidden / heads */, max_positions;
+  int64_t bos, eos;
+};
+constexpr Family kFamilies[] = {
+    {"llama", "LlamaForCausalLM", 32000, 11008, 0, 0, 2048, 1, 2},
+    {"qwen2", "Qwen2ForCausalLM", 151936, 22016, 32, 0, 32768, -1, -1},
+    {"qwen3", "Qwen3ForCausalLM", 151936, 22016, 32, 128, 32768, -1, -1},
+    {"mistral", "MistralForCausalLM", 32000, 14336, 8, 0, 131072, 1, 2},
+};
+
+std::string known() {
+  std::vector<std::string_view> names;
+  for (const Family& family : kFamilies) names.push_back(family.architecture);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+const Family& family_of(const Json& config) {
+  const Json* list = config.find("architectures");
+  if (list && list->is_array() && !list->as_array().empty()) {
+    const std::string& name = list->as_array()[0].as_string();
+    for (const Family& family : kFamilies)
+      if (family.architecture == name) return family;
+    fail(Exit::kConfig, "config.json: architecture \"{}\" is unknown; known: {}", name, known());
+  }
+  std::string type = config.get_string("model_type", "");
+  for (const Family& family : kFamilies)
+    if (family.name == type) return family;
+  fail(Exit::kConfig, "config.json: model_type \"{}\" is unknown and no architecture is named; known: {}", type,
+       known());
+}
+
+void refuse_what_is_not_built(const Json& config) {
+  std::string act = config.get_string("hidden_act", "silu");
+  SF_CHECK(act == "silu", Exit::kConfig, "config.json: hidden_act \"{}\" is not supported, only \"silu\"", act);
+  const Json* quantised = config.find("quantization_config");
+  SF_CHECK(!quantised || quantised->is_null(), Exit::kConfig,
+           "config.json: quantization_config is present; quantised weights are not supported, use the original ones");
+  int64_t parallel = config.get_int("pretraining_tp", 1);
+  SF_CHECK(parallel == 1, Exit::kConfig, "config.json: pretraining_tp = {} is not supported, only 1", parallel);
+}
+
+// Which layers slide, after the family's rules for a config without layer_types.
+std::vector<bool> sliding_layers(const Json& config, const Decoder& d, bool has_window) {
+  std::vector<bool> slides(static_cast<size_t>(d.layers), d.family == "mistral" && has_window);
+  const Json* types = config.find("layer_types");
+  if (types && !types->is_null()) {
+    const Json::Array& list = types->as_array();
+    SF_CHECK(list.size() == slides.size(), Exit::kConfig, "config.json: layer_types has {} entries for {} layers",
+             list.size(), slides.size());
+    for (size_t i = 0; i < list.size(); ++i) {
+      const std::string& type = list[i].as_string();
+      SF_CHECK(type == "full_attention" || type == "sliding_attention", Exit::kConfig,
+               "config.json: layer_types[{}] = \"{}\" is unknown; known: full_attention, sliding_attention", i, type);
+      slides[i] = type == "sliding_attention";
+    }
+  } else if (d.family == "qwen2" || d.family == "qwen3") {
+    int64_t from = config.get_int("max_window_layers", 28);
+    for (int64_t i = std::max<int64_t>(from, 0); i < d.layers; ++i) slides[static_cast<size_t>(i)] = true;
+  }
+  return slides;
+}
+
+std::vector<int64_t> windows_of(const Json& config, const Decoder& d) {
+  std::vector<int64_t> windows(static_cast<size_t>(d.layers), 0);
+  bool qwen = d.family == "qwen2" || d.family == "qwen3";
+  const Json* given = config.find("sliding_window");
+  bool has_window = given ? !given->is_null() : d.family != "llama";  // the classes' default is 4096
+  if (qwen && !config.get_bool("use_sliding_window", false)) has_window = false;
+  std::vector<bool> slides = sliding_layers(config, d, has_window);
+  bool any = std::find(slides.begin(), slides.end(), true) != slides.end();
+  SF_CHECK(d.family != "llama" || !any, Exit::kConfig,
+           "config.json: layer_types asks for sliding attention, which the llama family does not have");
+  if (!has_window || !any) return windows;
+  int64_t window = positive(config, "sliding_window", 4096, int64_t{1} << 40);
+  for (size_t i = 0; i < windows.size(); ++i) windows[i] = slides[i] ? window : 0;
+  return windows;
+}
+
+void read_geometry(const Json& config, const Family& family, Decoder& d) {
+  d.vocab = positive(config, "vocab_size", family.vocab);
+  d.hidden = positive(config, "hidden_size", 4096);
+  d.intermediate = positive(config, "intermediate_size", family.intermediate);
+  d.layers = positive(config, "num_hidden_layers", 32, 4096);
+  d.heads = positive(config, "num_attention_heads", 32, 1 << 16);
+  // The key's absence means the class default, its null means as many as heads.
+  const Json* kv = config.find("num_key_value_heads");
+  d.kv_heads = positive(config, "num_key_value_heads", kv || family.kv_heads == 0 ? d.heads : family.kv_heads, 1 << 16);
+  const Json* dim = config.find("head_dim");
+  d.head_dim =
+      positive(config, "head_dim",
+               dim || family.head_dim == 0 ? std::max<int64_t>(d.hidden / d.heads, 1) : family.head_dim, 1 << 16);
+  d.max_positions = positive(config, "max_position_embeddings", family.max_positions, int64_t{1} << 40);
+  SF_CHECK(d.heads % d.kv_heads == 0, Exit::kConfig,
+           "config.json: num_attention_heads = {} is not a multiple of num_key_value_heads = {}", d.heads, d.kv_heads);
+  SF_CHECK(d.family != "llama" || d.hidden % d.heads == 0, Exit::kConfig,
+           "config.json: hidden_size = {} is not a multiple of num_attention_heads = {}", d.hidden, d.heads);
+  SF_CHECK(d.head_dim % 2 == 0, Exit::kConfig, "config.json: head_dim = {} is odd: rotary pairs need an even number",
+           d.head_dim);
+}
+
+}  // namespace
+
+Decoder decoder_from_config(const Json& config) {
+  SF_CHECK(config.is_object(), Exit::kData, "config.json: wanted an object, found {}", config.type_name());
+  const Family& family = family_of(config);
+  refuse_what_is_not_built(config);
+  Decoder d;
+  d.family = family.name;
+  d.architecture = family.architecture;
+  read_geometry(config, family, d);
+  d.rms_eps = in_range(config.get_double("rms_norm_eps", 1e-6), "rms_norm_eps", 0, 1);
+  bool biased = (family.name == "llama" || family.name == "qwen3") && config.get_bool("attention_bias", false);
+  d.qkv_bias = family.name == "qwen2" || biased;
+  d.o_bias = biased;
+  d.mlp_bias = family.name == "llama" && config.get_bool("mlp_bias", false);
+  d.qk_norm = family.name == "qwen3";
+  d.tied = config.get_bool("tie_word_embeddings", false);
+  d.rope = rope_from_config(config, d.max_positions);
+  d.windows = windows_of(config, d);
+  d.stored = dtype_of_config(config);
+  d.bos = bos_of_config(config, family.bos);
+  d.eos = eos_of_config(config, family.eos);
+  return d;
+}
+
+namespace {
+
+void windows_to_config(const Decoder& d, Json& config) {
+  if (d.family == "llama") return;
+  int64_t window = d.windows.empty() ? 0 : *std::max_element(d.windows.begin(), d.windows.end());
+  bool uniform = std::all_of(d.windows.begin(), d.windows.end(), [&](int64_t w) { return w == window; });
+  config.set("sliding_window", window > 0 ? Json(window) : Json());
+  bool qwen = d.family != "mistral";
+  if (qwen) config.set("use_sliding_window", window > 0);
+  if (!qwen && uniform) return;
+  Json types = Json::array();
+  for (int64_t w : d.windows) types.push(w > 0 ? "sliding_attention" : "full_attention");
+  config.set("layer_types", std::move(types));
+  auto first = std::find_if(d.windows.begin(), d.windows.end(), [](int64_t w) { return w > 0; });
+  if (qwen) config.set("max_window_layers", static_cast<int64_t>(first - d.windows.begin()));
+}
+
+}  // namespace
+
+Json decoder_to_config(const Decoder& d) {
+  Json config = Json::object();
+  config.set("architectures", Json(Json::Array{Json(d.architecture)})).set("model_type", d.family);
+  config.set("vocab_size", d.vocab).set("hidden_size", d.hidden).set("intermediate_size", d.intermediate);
+  config.set("num_hidden_layers", d.layers).set("num_attention_heads", d.heads).set("num_key_value_heads", d.kv_heads);
+  config.set("head_dim", d.head_dim).set("max_position_embeddings", d.max_positions);
+  config.set("rms_norm_eps", d.rms_eps).set("hidden_act", "silu");
+  if (d.family == "llama" || d.family == "qwen3") config.set("attention_bias", d.o_bias);
+  if (d.family == "llama") config.set("mlp_bias", d.mlp_bias);
+  windows_to_config(d, config);
+  rope_to_config(d.rope, config);
+  config.set("tie_word_embeddings", d.tied);
+  tokens_to_config(d.bos, d.eos, config);
+  dtype_to_config(d.stored, config);
+  return config;
+}
+
+}  // namespace sf::arch

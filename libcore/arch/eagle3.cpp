@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arch/eagle3.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "arch/config_check.h"
+#include "base/error.h"
+
+namespace sf::arch {
+namespace {
+
+constexpr std::string_view kArchitecture = "LlamaForCausalLMEagle3";
+constexpr std::string_view kLayersKey = "eagle_aux_hidden_state_layer_ids";
+
+void check_kind(const Json& config) {
+  const Json* list = config.find("architectures");
+  std::string name = list && list->is_array() && !list->as_array().empty() ? list->as_array()[0].as_string() : "";
+  SF_CHECK(name.empty() || name == kArchitecture, Exit::kConfig,
+           "config.json: architecture \"{}\" is not an EAGLE3 draft, wanted \"{}\"", name, kArchitecture);
+  std::string type = config.get_string("model_type", "llama");
+  SF_CHECK(type == "llama", Exit::kConfig, "config.json: model_type \"{}\" of a draft is unknown; known: llama", type);
+  SF_CHECK(config.contains("draft_vocab_size"), Exit::kConfig,
+           "config.json: draft_vocab_size is missing: this is not an EAGLE3 draft");
+  int64_t layers = config.get_int("num_hidden_layers", 1);
+  SF_CHECK(layers == 1, Exit::kConfig, "config.json: num_hidden_layers = {} of an EAGLE3 draft, only 1 is possible",
+           layers);
+  std::string act = config.get_string("hidden_act", "silu");
+  SF_CHECK(act == "silu", Exit::kConfig, "config.json: hidden_act \"{}\" is not supported, only \"silu\"", act);
+  SF_CHECK(!config.get_bool("attention_bias", false) && !config.get_bool("mlp_bias", false), Exit::kConfig,
+           "config.json: attention_bias and mlp_bias must be false: an EAGLE3 draft has no bias");
+  SF_CHECK(!config.get_bool("tie_word_embeddings", false), Exit::kConfig,
+           "config.json: tie_word_embeddings must be false: an EAGLE3 draft's head is never tied");
+}
+
+std::array<int64_t, 3> read_layers(const Json& config) {
+  std::array<int64_t, 3> layers{};
+  const Json* eagle = config.find("eagle_config");
+  const Json* ids = eagle ? eagle->find(kLayersKey) : nullptr;
+  if (!ids || ids->is_null()) return layers;
+  const Json::Array& list = ids->as_array();
+  SF_CHECK(list.size() == 3, Exit::kConfig, "config.json: {} has {} entries, wanted 3", kLayersKey, list.size());
+  for (size_t i = 0; i < 3; ++i) {
+    int64_t id = list[i].as_int();
+    SF_CHECK(id >= 0 && id < 4096, Exit::kConfig, "config.json: {}[{}] = {} is out of range, wanted 0 to 4095",
+             kLayersKey, i, id);
+    layers[i] =
+        id + 1;  // SpecForge counts blocks from 0 and means the state after one; ours is the number of blocks done
+  }
+  return layers;
+}
+
+}  // namespace
+
+Eagle3 eagle3_from_config(const Json& config) {
+  SF_CHECK(config.is_object(), Exit::kData, "config.json: wanted an object, found {}", config.type_name());
+  check_kind(config);
+  Eagle3 e;
+  e.vocab = positive(config, "vocab_size", 32000);
+  e.draft_vocab = positive(config, "draft_vocab_size", 0);
+  SF_CHECK(e.draft_vocab <= e.vocab, Exit::kConfig, "config.json: draft_vocab_size = {} exceeds vocab_size = {}",
+           e.draft_vocab, e.vocab);
+  e.hidden = positive(config, "hidden_size", 4096);
+  e.target_hidden = positive(config, "target_hidden_size", e.hidden);
+  e.intermediate = positive(config, "intermediate_size", 11008);
+  e.heads = positive(config, "num_attention_heads", 32, 1 << 16);
+  e.kv_heads = positive(config, "num_key_value_heads", e.heads, 1 << 16);
+  SF_CHECK(e.heads % e.kv_heads == 0, Exit::kConfig,
+           "config.json: num_attention_heads = {} is not a multiple of num_key_value_heads = {}", e.heads, e.kv_heads);
+  e.head_dim = positive(config, "head_dim", std::max<int64_t>(e.hidden / e.heads, 1), 1 << 16);
+  SF_CHECK(e.head_dim % 2 == 0, Exit::kConfig, "config.json: head_dim = {} is odd: rotary pairs need an even number",
+           e.head_dim);
+  e.max_positions = positive(config, "max_position_embeddings", 2048, int64_t{1} << 40);
+  e.rms_eps = in_range(config.get_double("rms_norm_eps", 1e-6), "rms_norm_eps", 0, 1);
+  e.fc_norm = config.get_bool("fc_norm", false);
+  e.norm_output = config.get_bool("norm_output", true);
+  e.rope = rope_from_config(config, e.max_positions);
+  e.capture_layers = read_layers(config);
+  e.stored = dtype_of_config(config);
+  e.bos = bos_of_config(config, 1);
+  e.eos = eos_of_config(config, 2);
+  return e;
+}
+
+Json eagle3_to_config(const Eagle3& e) {
+  Json config = Json::object();
+  config.set("architectures", Json(Json::Array{Json(kArchitecture)})).set("model_type", "llama");
+  config.set("vocab_size", e.vocab).set("draft_vocab_size", e.draft_vocab).set("hidden_size", e.hidden);
+  if (e.target_hidden != e.hidden) config.set("target_hidden_size", e.target_hidden);
+  config.set("intermediate_size", e.intermediate).set("num_hidden_layers", 1);
+  config.set("num_attention_heads", e.heads).set("num_key_value_heads", e.kv_heads).set("head_dim", e.head_dim);
+  config.set("max_position_embeddings", e.max_positions).set("rms_norm_eps", e.rms_eps).set("hidden_act", "silu");
+  config.set("attention_bias", false).set("mlp_bias", false).set("tie_word_embeddings", false);
+  config.set("fc_norm", e.fc_norm).set("norm_output", e.norm_output);
+  rope_to_config(e.rope, config);
+  if (e.capture_layers != std::array<int64_t, 3>{}) {
+    Json ids = Json::array();
+    for (int64_t layer : e.capture_layers) {
+      SF_CHECK(layer >= 1, Exit::kConfig,
+               "capture layer {} (the embedding) has no number in an EAGLE3 config; choose layers of 1 and above",
+               layer);
+      ids.push(layer - 1);
+    }
+    config.set("eagle_config", Json::object().set(kLayersKey, std::move(ids)).set("use_aux_hidden_state", true));
+  }
+  tokens_to_config(e.bos, e.eos, config);
+  dtype_to_config(e.stored, config);
+  return config;
+}
+
+Eagle3 eagle3_for_target(const Decoder& target, int64_t draft_vocab) {
+  SF_CHECK(draft_vocab >= 1 && draft_vocab <= target.vocab, Exit::kConfig,
+           "draft vocabulary of {} is out of range, wanted 1 to the target's {}", draft_vocab, target.vocab);
+  SF_CHECK(target.layers >= 4, Exit::kConfig, "the target has {} layers; an EAGLE3 draft captures three of at least 4",
+           target.layers);
+  Eagle3 e;
+  e.vocab = target.vocab;
+  e.draft_vocab = draft_vocab;
+  e.hidden = e.target_hidden = target.hidden;
+  e.intermediate = target.intermediate;
+  e.heads = target.heads;
+  e.kv_heads = target.kv_heads;
+  e.head_dim = target.head_dim;
+  e.max_positions = target.max_positions;
+  e.rms_eps = target.rms_eps;
+  e.rope = target.rope;
+  e.capture_layers = {2, target.layers / 2, target.layers - 3};
+  e.bos = target.bos;
+  e.eos = target.eos;
+  return e;
+}
+
+ModelSpec describe(const Eagle3& e) {
+  ModelSpec spec;
+  spec.family = "eagle3";
+  Segment segment{
+      "eagle3", {}, {"input_ids", "loss_mask", "hidden_state", "final_norm", "target_top1", "target_lse"}, {"loss"}, 0};
+  auto add = [&](std::string name, Shape shape, std::string init, bool trainable = true) {
+    if (trainable && shape.size() == 2)
+      segment.flops_per_token += 2.0 * static_cast<double>(shape[0]) * static_cast<double>(shape[1]);
+    segment.parameters.push_back(name);
+    spec.parameters.push_back({std::move(name), std::move(shape), trainable, std::move(init)});
+  };
+  const std::string matrix = "normal:0.02", mid = "midlayer.";
+  int64_t q = e.heads * e.head_dim, kv = e.kv_heads * e.head_dim;
+  add("embed_tokens.weight", {e.vocab, e.hidden}, "copy:model.embed_tokens.weight", false);
+  add("fc.weight", {e.hidden, 3 * e.target_hidden}, matrix);
+  for (int i = 0; e.fc_norm && i < 3; ++i) add(fmt::format("fc_norm.{}.weight", i), {e.target_hidden}, "ones");
+  add(mid + "hidden_norm.weight", {e.hidden}, "ones");
+  add(mid + "input_layernorm.weight", {e.hidden}, "ones");
+  add(mid + "self_attn.q_proj.weight", {q, 2 * e.hidden}, matrix);
+  add(mid + "self_attn.k_proj.weight", {kv, 2 * e.hidden}, matrix);
+  add(mid + "self_attn.v_proj.weight", {kv, 2 * e.hidden}, matrix);
+  add(mid + "self_attn.o_proj.weight", {e.hidden, q}, matrix);
+  add(mid + "post_attention_layernorm.weight", {e.hidden}, "ones");
+  add(mid + "mlp.gate_proj.weight", {e.intermediate, e.hidden}, matrix);
+  add(mid + "mlp.up_proj.weight", {e.intermediate, e.hidden}, matrix);
+  add(mid + "mlp.down_proj.weight", {e.hidden, e.intermediate}, matrix);
+  add("norm.weight", {e.hidden}, "copy:model.norm.weight");
+  add("lm_head.weight", {e.draft_vocab, e.hidden}, "rows:lm_head.weight");
+  spec.buffers = {{"t2d", {e.vocab}, Dtype::kBool, true},
+                  {"d2t", {e.draft_vocab}, Dtype::kI64, true},
+                  {"rotary", {e.head_dim / 2}, Dtype::kF32, false}};
+  spec.segments.push_back(std::move(segment));
+  return spec;
+}
+
+}  // namespace sf::arch

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/fault.h"
+#include "base/hash.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/digest.h"
+
+namespace sf::ckpt {
+namespace fs = std::filesystem;
+namespace {
+
+fs::path parent_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+std::string temporary_prefix(const fs::path& final_dir) {
+  return fmt::format(".{}.tmp-", final_dir.filename().string());
+}
+
+// A missing or impossible parent of an output is not missing input.
+Exit exit_of_creation(int number) {
+  return number == ENOENT || number == ENOTDIR ? Exit::kCantCreate : exit_of_errno(number, Exit::kCantCreate);
+}
+
+UniqueFd open_dir(const fs::path& dir) {
+  return UniqueFd(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+// True if nobody can be using it: its process is gone here, and no process of another host on a shared file system
+// holds the lock that a living Publisher keeps.
+bool is_stale(const fs::path& temporary, std::string_view pid_text) {
+  pid_t pid = 0;
+  auto [end, error] = std::from_chars(pid_text.data(), pid_text.data() + pid_text.size(), pid);
+  if (error != std::errc() || end != pid_text.data() + pid_text.size() || pid <= 0) return false;
+  if (::kill(pid, 0) == 0 || errno != ESRCH) return false;
+  UniqueFd fd = open_dir(temporary);
+  return fd.valid() && flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
+}
+
+void remove_stale(const fs::path& final_dir) {
+  std::string prefix = temporary_prefix(final_dir);
+  std::error_code ignored;
+  std::vector<fs::path> stale;
+  for (const auto& entry : fs::directory_iterator(parent_of(final_dir), ignored)) {
+    std::string name = entry.path().filename().string();
+    if (name.starts_with(prefix) && is_stale(entry.path(), std::string_view(name).substr(prefix.size())))
+      stale.push_back(entry.path());
+  }
+  for (const fs::path& path : stale) fs::remove_all(path, ignored);
+}
+
+void write_file(const fs::path& path, std::string_view text) {
+  UniqueFd fd = create_file(path);
+  write_all(fd.get(), text, path);
+  sync_fd(fd.get(), path);
+  fd.close(path.string());
+}
+
+using Tensors = std::vector<std::pair<std::string, TensorView>>;
+
+// Splits in name order, so that any two runs make the same shards. A tensor larger than the limit has its own.
+std::vector<Tensors> split(Tensors tensors, uint64_t shard_bytes) {
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Tensors> shards(1);
+  uint64_t held = 0;
+  for (auto& entry : tensors) {
+    uint64_t bytes = entry.second.bytes();
+    if (!shards.back().empty() && held + bytes > shard_bytes) shards.emplace_back(), held = 0;
+    held += bytes;
+    shards.back().push_back(std::move(entry));
+  }
+  return shards;
+}
+
+void write_tensors(const fs::path& dir, const Tensors& tensors, uint64_t shard_bytes) {
+  std::vector<Tensors> shards = split(tensors, shard_bytes);
+  if (shards.size() == 1) return write_safetensors(dir / "model.safetensors", shards[0]);
+  uint64_t total = 0;
+  std::map<std::string, std::string> where;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    std::string file = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    write_safetensors(dir / file, shards[i]);
+    for (const auto& [name, view] : shards[i]) where[name] = file, total += view.bytes();
+  }
+  Json::Object map;
+  for (const auto& [name, file] : where) map.emplace_back(name, file);
+  Json index = Json::object();
+  index.set("metadata", Json::object().set("total_size", total)).set("weight_map", Json(std::move(map)));
+  write_file(dir / "model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+// Digests of tensors from the memory they came from, of files from the disk; what the read-back must find again.
+void fill_digests(const fs::path& dir, const Tensors& tensors, std::string_view config_text, Manifest& manifest) {
+  std::map<std::string, TensorDigest> digests;
+  manifest.digests.clear();
+  for (const auto& [name, view] : tensors) {
+    digests[name] = {view.dtype, view.shape, hex64(xxh3_64(view.span()))};
+    manifest.digests[name] = digests[name].digest;
+  }
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    std::string name = entry.path().filename().string();
+    if (entry.is_regular_file() && !name.ends_with(".safetensors")) manifest.digests[name] = file_digest(entry.path());
+  }
+  manifest.identity = identity_of(digests, config_text);
+}
+
+void sync_tree(const fs::path& dir) {
+  for (const auto& entry : fs::recursive_directory_iterator(dir)) {
+    if (entry.is_directory()) sync_dir(entry.path());
+    if (!entry.is_regular_file()) continue;
+    UniqueFd fd = open_read(entry.path());
+    sync_fd(fd.get(), entry.path());
+  }
+  sync_dir(dir);
+}
+
+}  // namespace
+
+Publisher::Publisher(fs::path final_dir) : final_(std::move(final_dir)) {
+  if (!final_.has_filename()) final_ = final_.parent_path();  // "out/" names the same directory as "out"
+  std::error_code error;
+  SF_CHECK(!fs::exists(fs::symlink_status(final_, error)), Exit::kCantCreate,
+           "{} exists already; remove it or choose another -o", final_.string());
+  fs::create_directories(parent_of(final_), error);
+  SF_CHECK(!error, exit_of_creation(error.value()), "cannot create {}: {}", parent_of(final_).string(),
+           error.message());
+  remove_stale(final_);
+  temporary_ =
+      fault("ckpt.torn_publish") ? final_ : parent_of(final_) / (temporary_prefix(final_) + std::to_string(getpid()));
+  SF_CHECK(::mkdir(temporary_.c_str(), 0755) == 0, exit_of_creation(errno), "cannot create {}: {}", temporary_.string(),
+           errno_text(errno));
+  lock_ = open_dir(temporary_);
+  if (lock_.valid()) (void)flock(lock_.get(), LOCK_EX | LOCK_NB);
+}
+
+Publisher::~Publisher() {
+  if (done_ || temporary_.empty()) return;
+  std::error_code ignored;
+  fs::remove_all(temporary_, ignored);
+}
+
+fs::path Publisher::commit(const Tensors& tensors, const Json& config, Manifest manifest, uint64_t shard_bytes) {
+  write_tensors(temporary_, tensors, shard_bytes);
+  std::string config_text = config.dump(2) + "\n";
+  write_file(temporary_ / "config.json", config_text);
+  fill_digests(temporary_, tensors, config_text, manifest);
+  write_file(temporary_ / "manifest.json", manifest_to_json(manifest).dump(2) + "\n");
+  std::vector<std::string> wrong = Checkpoint::open(temporary_).verify();
+  SF_CHECK(wrong.empty(), Exit::kIo, "{}: what was read back differs from what was written: {}", final_.string(),
+           fmt::join(wrong, ", "));
+  return commit_files();
+}
+
+fs::path Publisher::commit_files() {
+  sync_tree(temporary_);
+  if (temporary_ != final_) {
+    int rc = ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, final_.c_str(), RENAME_NOREPLACE);
+    if (rc != 0 && (errno == EINVAL || errno == ENOSYS)) rc = ::rename(temporary_.c_str(), final_.c_str());
+    SF_CHECK(rc == 0, exit_of_errno(errno, Exit::kCantCreate), "cannot rename {} onto {}: {}", temporary_.string(),
+             final_.string(), errno_text(errno));
+  }
+  done_ = true;
+  lock_ = UniqueFd();
+  sync_dir(parent_of(final_));
+  return final_;
+}
+
+void point_latest(const fs::path& run_dir, const std::string& name) {
+  fs::path temporary = run_dir / fmt::format(".latest.tmp-{}", getpid());
+  ::unlink(temporary.c_str());
+  SF_CHECK(::symlink(name.c_str(), temporary.c_str()) == 0, exit_of_errno(errno, Exit::kCantCreate),
+           "cannot create {}: {}", temporary.string(), errno_text(errno));
+  if (::rename(temporary.c_str(), (run_dir / "latest").c_str()) != 0) {
+    int number = errno;
+    ::unlink(temporary.c_str());
+    fail(exit_of_errno(number, Exit::kCantCreate), "cannot move {} to {}: {}", (run_dir / "latest").string(), name,
+         errno_text(number));
+  }
+  sync_dir(run_dir);
+}
+
+namespace {
+
+bool verifies(const fs::path& dir) {
+  try {
+    return Checkpoint::open(dir).verify().empty();
+  } catch (const Error&) {
+    return false;  // torn or foreign: an older one is looked for
+  }
+}
+
+}  // namespace
+
+std::optional<fs::path> latest_checkpoint(const fs::path& run_dir) {
+  std::error_code ignored;
+  std::vector<std::pair<int64_t, fs::path>> steps;
+  for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
+    std::string name = entry.path().filename().string();
+    int64_t step = 0;
+    if (!name.starts_with("step-")) continue;
+    auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+    if (error == std::errc() && end == name.data() + name.size()) steps.emplace_back(step, entry.path());
+  }
+  // A kill between a publication and the move of `latest` leaves a newer step than `latest` names.
+  std::sort(steps.rbegin(), steps.rend());
+  for (const auto& [step, path] : steps)
+    if (verifies(path)) return path;
+  fs::path link = run_dir / "latest";
+  if (!fs::is_symlink(link, ignored)) return std::nullopt;
+  fs::path target = run_dir / fs::read_symlink(link, ignored);
+  if (verifies(target)) return target;
+  return std::nullopt;
+}
+
+}  // namespace sf::ckpt

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace sf::ckpt {
+namespace {
+
+constexpr uint64_t kMaxHeader = 100'000'000;
+
+struct DtypeBits {
+  std::string_view name;
+  uint64_t bits;
+};
+// Every type of the format, so that sizes are checked before a type is refused.
+constexpr DtypeBits kDtypes[] = {{"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
+                                 {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+                                 {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16},    {"BF16", 16},
+                                 {"I32", 32},        {"U32", 32},    {"F32", 32},    {"C64", 64},    {"F64", 64},
+                                 {"I64", 64},        {"U64", 64}};
+
+// Hostile text is cut before it enters a message.
+std::string shown(std::string text) {
+  if (text.size() > 80) text = text.substr(0, 77) + "...";
+  return text;
+}
+
+uint64_t bits_of(const std::string& dtype) {
+  for (const DtypeBits& row : kDtypes)
+    if (row.name == dtype) return row.bits;
+  fail(Exit::kData, "unknown dtype \"{}\"", shown(dtype));
+}
+
+uint64_t as_unsigned(const Json& value, std::string_view what) {
+  SF_CHECK(value.is_int() && value.as_int() >= 0, Exit::kData, "{} must be integers of 0 to 2^63 - 1, found {}", what,
+           shown(value.dump()));
+  return static_cast<uint64_t>(value.as_int());
+}
+
+Shape read_shape(const Json& value, uint64_t& elements) {
+  Shape shape;
+  elements = 1;
+  for (const Json& extent : value.as_array()) {
+    uint64_t count = as_unsigned(extent, "extents of a shape");
+    SF_CHECK(!__builtin_mul_overflow(elements, count, &elements), Exit::kData, "shape {} overflows",
+             shown(value.dump()));
+    shape.push_back(static_cast<int64_t>(count));
+  }
+  return shape;
+}
+
+// One header entry; offsets are still relative to the data.
+TensorInfo read_entry(const std::string& name, const Json& entry) {
+  SF_CHECK(entry.is_object(), Exit::kData, "wanted an object with dtype, shape and data_offsets, found {}",
+           entry.type_name());
+  SF_CHECK(!name.empty() && name.find('\0') == std::string::npos, Exit::kData, "the name is empty or holds a NUL byte");
+  TensorInfo info;
+  info.name = name;
+  const std::string& dtype = entry.at("dtype").as_string();
+  uint64_t elements = 1, bits = bits_of(dtype);
+  info.shape = read_shape(entry.at("shape"), elements);
+  const Json::Array& offsets = entry.at("data_offsets").as_array();
+  SF_CHECK(offsets.size() == 2, Exit::kData, "data_offsets must be two numbers, found {}", offsets.size());
+  info.begin = as_unsigned(offsets[0], "data_offsets");
+  info.end = as_unsigned(offsets[1], "data_offsets");
+  SF_CHECK(info.begin <= info.end, Exit::kData, "data_offsets [{}, {}] run backwards", info.begin, info.end);
+  SF_CHECK(!__builtin_mul_overflow(elements, bits, &bits), Exit::kData, "shape {} of {} overflows",
+           shown(to_string(info.shape)), dtype);
+  SF_CHECK(bits % 8 == 0, Exit::kData, "shape {} of {} is not a whole number of bytes", shown(to_string(info.shape)),
+           dtype);
+  SF_CHECK(info.end - info.begin == bits / 8, Exit::kData,
+           "data_offsets [{}, {}] hold {} bytes, shape {} of {} wants {}", info.begin, info.end, info.end - info.begin,
+           shown(to_string(info.shape)), dtype, bits / 8);
+  std::optional<Dtype> known = dtype_from_name(dtype);
+  SF_CHECK(known, Exit::kData, "dtype {} is not supported; convert it to F32, F16 or BF16", dtype);
+  info.dtype = *known;
+  return info;
+}
+
+void read_metadata(const Json& value, std::map<std::string, std::string>& metadata) {
+  for (const auto& [key, text] : value.as_object()) {
+    SF_CHECK(text.is_string(), Exit::kData, "value of \"{}\" must be a string, found {}", shown(key), text.type_name());
+    metadata[key] = text.as_string();
+  }
+}
+
+template <typename Body>
+void in_context(const std::string& where, Body body) {
+  try {
+    body();
+  } catch (Error& error) {
+    error.add_context(where);
+    throw;
+  }
+}
+
+// Sorted by offset, tensors must tile the data exactly: no hole, no overlap, no trailing byte.
+void check_tiling(std::vector<TensorInfo>& tensors, uint64_t data_bytes) {
+  std::stable_sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  uint64_t at = 0;
+  for (const TensorInfo& info : tensors) {
+    SF_CHECK(info.begin == at, Exit::kData, "tensor \"{}\": data_offsets begin at {}, wanted {}: {} in the data",
+             shown(info.name), info.begin, at, info.begin > at ? "a hole" : "an overlap");
+    at = info.end;
+  }
+  SF_CHECK(at <= data_bytes, Exit::kData, "the header lists {} bytes of data, the file holds {}: it is truncated", at,
+           data_bytes);
+  SF_CHECK(at == data_bytes, Exit::kData,
+           "the header lists {} bytes of data, the file holds {}: bytes trail the last tensor", at, data_bytes);
+}
+
+struct Header {
+  std::vector<TensorInfo> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+Header read_header(std::span<const std::byte> file) {
+  SF_CHECK(file.size() >= 8, Exit::kData, "{} bytes long, shorter than the 8 bytes that hold the header's length",
+           file.size());
+  uint64_t length;
+  std::memcpy(&length, file.data(), 8);
+  SF_CHECK(length <= kMaxHeader, Exit::kData, "a header of {} bytes is announced, at most {} are allowed", length,
+           kMaxHeader);
+  SF_CHECK(length <= file.size() - 8, Exit::kData,
+           "a header of {} bytes is announced, {} are there: the file is truncated", length, file.size() - 8);
+  std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, length);
+  SF_CHECK(!text.empty() && text.front() == '{', Exit::kData, "the header does not start with '{{'");
+  Json json = Json::parse(text, "header");
+  SF_CHECK(json.is_object(), Exit::kData, "the header is not a JSON object");
+  Header header;
+  for (const auto& [name, entry] : json.as_object()) {
+    if (name == "__metadata__")
+      in_context("__metadata__", [&, &value = entry] { read_metadata(value, header.metadata); });
+    else
+      in_context(fmt::format("tensor \"{}\"", shown(name)),
+                 [&, &key = name, &value = entry] { header.tensors.push_back(read_entry(key, value)); });
+  }
+  check_tiling(header.tensors, file.size() - 8 - length);
+  for (TensorInfo& info : header.tensors) info.begin += 8 + length, info.end += 8 + length;
+  return header;
+}
+
+}  // namespace
+
+struct SafetensorsFile::Mapping {
+  MappedFile file;
+  std::mutex mutex;
+  std::map<uint64_t, HostTensor> realigned;  // by first byte: tensors that the file stores misaligned
+};
+
+SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
+  SafetensorsFile opened;
+  opened.path_ = path;
+  opened.mapping_ = std::make_shared<Mapping>();
+  opened.mapping_->file = MappedFile::open(path);
+  in_context(path.string(), [&] {
+    Header header = read_header(opened.mapping_->file.bytes());
+    opened.tensors_ = std::move(header.tensors);
+    opened.metadata_ = std::move(header.metadata);
+  });
+  for (size_t i = 0; i < opened.tensors_.size(); ++i) opened.index_.emplace(opened.tensors_[i].name, i);
+  return opened;
+}
+
+const TensorInfo* SafetensorsFile::find(std::string_view name) const {
+  auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+TensorView SafetensorsFile::view(std::string_view name) const {
+  const TensorInfo* info = find(name);
+  SF_CHECK(info, Exit::kData, "{}: no tensor \"{}\"", path_.string(), name);
+  return view(*info);
+}
+
+TensorView SafetensorsFile::view(const TensorInfo& info) const {
+  TensorView direct{mapping_->file.bytes().data() + info.begin, info.dtype, info.shape};
+  if (info.begin % size_of(info.dtype) == 0 || info.begin == info.end) return direct;
+  std::lock_guard lock(mapping_->mutex);
+  auto found = mapping_->realigned.find(info.begin);
+  if (found == mapping_->realigned.end())
+    found = mapping_->realigned.emplace(info.begin, HostTensor::copy_of(direct)).first;
+  return found->second.view();
+}
+
+}  // namespace sf::ckpt

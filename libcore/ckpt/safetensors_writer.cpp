@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "ckpt/safetensors.h"
+
+namespace sf::ckpt {
+namespace {
+
+Json shape_json(const Shape& shape) {
+  Json out = Json::array();
+  for (int64_t extent : shape) out.push(extent);
+  return out;
+}
+
+// Length prefix and JSON, padded with spaces so that the data begins at a multiple of 8. Returns the bytes of data too.
+std::string header_text(const std::vector<TensorInfo>& declared, const std::map<std::string, std::string>& metadata,
+                        uint64_t& data_bytes) {
+  Json::Object header;
+  if (!metadata.empty()) {
+    Json entries = Json::object();
+    for (const auto& [key, value] : metadata) entries.set(key, value);
+    header.emplace_back("__metadata__", std::move(entries));
+  }
+  std::set<std::string_view> names;
+  data_bytes = 0;
+  for (const TensorInfo& info : declared) {
+    SF_CHECK(info.name != "__metadata__" && !info.name.empty() && names.insert(info.name).second, Exit::kSoftware,
+             "tensor name \"{}\" is reserved or given twice", info.name);
+    uint64_t end = data_bytes + static_cast<uint64_t>(numel(info.shape)) * size_of(info.dtype);
+    header.emplace_back(info.name, Json::object()
+                                       .set("dtype", name_of(info.dtype))
+                                       .set("shape", shape_json(info.shape))
+                                       .set("data_offsets", Json(Json::Array{Json(data_bytes), Json(end)})));
+    data_bytes = end;
+  }
+  std::string text = Json(std::move(header)).dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  uint64_t length = text.size();
+  text.insert(0, reinterpret_cast<const char*>(&length), 8);
+  return text;
+}
+
+std::map<std::string, std::string> with_format(std::map<std::string, std::string> metadata) {
+  metadata.emplace("format", "pt");
+  return metadata;
+}
+
+}  // namespace
+
+struct SafetensorsWriter::State {
+  std::filesystem::path path, temporary;
+  UniqueFd fd;
+  uint64_t left = 0;  // bytes declared and not yet appended
+
+  ~State() {
+    if (fd.valid()) ::unlink(temporary.c_str());
+  }
+};
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorInfo>& declared,
+                                     const std::map<std::string, std::string>& metadata)
+    : state_(std::make_unique<State>()) {
+  state_->path = path;
+  state_->temporary = path.parent_path() / fmt::format(".{}.tmp-{}", path.filename().string(), getpid());
+  std::string header = header_text(declared, with_format(metadata), state_->left);
+  state_->fd = create_file(state_->temporary);
+  write_all(state_->fd.get(), header, path);
+}
+
+SafetensorsWriter::~SafetensorsWriter() = default;
+SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
+
+void SafetensorsWriter::append(std::span<const std::byte> bytes) {
+  SF_CHECK(bytes.size() <= state_->left, Exit::kSoftware, "{}: {} bytes appended, {} are left of those declared",
+           state_->path.string(), bytes.size(), state_->left);
+  write_all(state_->fd.get(), bytes, state_->path);
+  state_->left -= bytes.size();
+}
+
+void SafetensorsWriter::finish() {
+  SF_CHECK(state_->left == 0, Exit::kSoftware, "{}: {} of the bytes declared were not appended", state_->path.string(),
+           state_->left);
+  sync_fd(state_->fd.get(), state_->path);
+  SF_CHECK(::rename(state_->temporary.c_str(), state_->path.c_str()) == 0, exit_of_errno(errno, Exit::kCantCreate),
+           "cannot rename onto {}: {}", state_->path.string(), errno_text(errno));
+  state_->fd.close(state_->path.string());
+}
+
+void write_safetensors(const std::filesystem::path& path,
+                       const std::vector<std::pair<std::string, TensorView>>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  std::vector<const std::pair<std::string, TensorView>*> order;
+  for (const auto& entry : tensors) order.push_back(&entry);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    size_t wide_a = size_of(a->second.dtype), wide_b = size_of(b->second.dtype);
+    return wide_a != wide_b ? wide_a > wide_b : a->first < b->first;
+  });
+  std::vector<TensorInfo> declared;
+  for (const auto* entry : order) declared.push_back({entry->first, entry->second.dtype, entry->second.shape, 0, 0});
+  SafetensorsWriter writer(path, declared, metadata);
+  for (const auto* entry : order) writer.append(entry->second.span());
+  writer.finish();
+}
+
+}  // namespace sf::ckpt

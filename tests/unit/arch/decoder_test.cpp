@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arch/decoder.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace sf::arch {
+namespace {
+
+Json parse(const char* text) {
+  return Json::parse(text, "test");
+}
+
+std::string refusal(const std::function<void()>& body, Exit wanted = Exit::kConfig) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), wanted) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was refused";
+  return "";
+}
+
+std::string refused(const char* config, Exit wanted = Exit::kConfig) {
+  return refusal([&] { decoder_from_config(parse(config)); }, wanted);
+}
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Decoder, MissingKeysTakeTheDefaultsOfTheFamily) {
+  Decoder qwen3 = decoder_from_config(parse(R"({"model_type": "qwen3"})"));
+  EXPECT_EQ(qwen3.vocab, 151936);
+  EXPECT_EQ(qwen3.head_dim, 128);
+  EXPECT_EQ(qwen3.kv_heads, 32);
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.qkv_bias);
+  EXPECT_EQ(qwen3.bos, -1);
+  Decoder mistral = decoder_from_config(parse(R"({"model_type": "mistral"})"));
+  EXPECT_EQ(mistral.kv_heads, 8);
+  EXPECT_EQ(mistral.intermediate, 14336);
+  EXPECT_EQ(mistral.windows, std::vector<int64_t>(32, 4096));
+  Decoder llama = decoder_from_config(parse(R"({"architectures": ["LlamaForCausalLM"]})"));
+  EXPECT_EQ(llama.kv_heads, 32);
+  EXPECT_EQ(llama.max_positions, 2048);
+  EXPECT_EQ(llama.eos, std::vector<int64_t>{2});
+  EXPECT_EQ(llama.rope.theta, 10000);
+  Decoder qwen2 = decoder_from_config(parse(R"({"model_type": "qwen2"})"));
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.o_bias);
+}
+
+TEST(Decoder, NullKvHeadsMeansAsManyAsHeads) {
+  EXPECT_EQ(decoder_from_config(parse(R"({"model_type": "mistral", "num_key_value_heads": null})")).kv_heads, 32);
+}
+
+TEST(Decoder, NullHeadDimMeansHiddenOverHeads) {
+  Json config = parse(R"({"model_type": "qwen3", "head_dim": null, "hidden_size": 1024, "num_attention_heads": 16,
+                          "num_key_value_heads": 8})");
+  EXPECT_EQ(decoder_from_config(config).head_dim, 64);
+}
+
+TEST(Decoder, UnknownArchitectureIsNamedWithThoseKnown) {
+  std::string text = refused(R"({"architectures": ["FalconForCausalLM"], "model_type": "llama"})");
+  EXPECT_TRUE(has(text, "FalconForCausalLM") && has(text, "Qwen3ForCausalLM")) << text;
+  EXPECT_TRUE(has(refused(R"({"model_type": "gemma"})"), "gemma"));
+  EXPECT_TRUE(has(refused("{}"), "known"));
+}
+
+TEST(Decoder, RefusesSettingsOutOfRangeByName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"model_type": "llama", "vocab_size": 0})", "vocab_size = 0"},
+      {R"({"model_type": "llama", "hidden_size": -4})", "hidden_size = -4"},
+      {R"({"model_type": "llama", "num_hidden_layers": 100000})", "num_hidden_layers = 100000"},
+      {R"({"model_type": "llama", "num_key_value_heads": 5})", "num_key_value_heads = 5"},
+      {R"({"model_type": "llama", "hidden_size": 4095})", "hidden_size = 4095"},
+      {R"({"model_type": "qwen3", "head_dim": 7})", "head_dim = 7"},
+      {R"({"model_type": "llama", "rms_norm_eps": 0})", "rms_norm_eps = 0"},
+      {R"({"model_type": "llama", "hidden_act": "gelu"})", "gelu"},
+      {R"({"model_type": "llama", "pretraining_tp": 2})", "pretraining_tp = 2"},
+      {R"({"model_type": "llama", "quantization_config": {"bits": 4}})", "quantization_config"},
+      {R"({"model_type": "llama", "dtype": "float8"})", "float8"},
+      {R"({"model_type": "llama", "rope_scaling": {"type": "longrope", "factor": 2}})", "longrope"},
+      {R"({"model_type": "llama", "rope_scaling": {"type": "linear"}})", "needs a factor"},
+      {R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": -1}})", "factor = -1"},
+      {R"({"model_type": "llama", "partial_rotary_factor": 0.5})", "partial_rotary_factor = 0.5"},
+      {R"({"model_type": "qwen3", "layer_types": ["full_attention"]})", "1 entries for 32 layers"},
+      {R"({"model_type": "qwen3", "num_hidden_layers": 1, "layer_types": ["linear_attention"]})", "linear_attention"},
+      {R"({"model_type": "llama", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]})", "sliding"},
+  };
+  for (auto [config, part] : cases) EXPECT_TRUE(has(refused(config), part)) << config << "\n" << refused(config);
+}
+
+TEST(Decoder, MalformedValuesAreBadData) {
+  EXPECT_TRUE(has(refused(R"({"model_type": "llama", "vocab_size": "many"})", Exit::kData), "vocab_size"));
+  refused("[1]", Exit::kData);
+}
+
+TEST(Decoder, QwenSlidesOnlyWhenAskedAndFromMaxWindowLayers) {
+  Json config =
+      parse(R"({"model_type": "qwen2", "num_hidden_layers": 4, "sliding_window": 16, "max_window_layers": 3})");
+  EXPECT_EQ(decoder_from_config(config).windows, (std::vector<int64_t>{0, 0, 0, 0}));
+  config.set("use_sliding_window", true);
+  EXPECT_EQ(decoder_from_config(config).windows, (std::vector<int64_t>{0, 0, 0, 16}));
+  config.set("layer_types", parse(R"(["sliding_attention", "full_attention", "full_attention", "full_attention"])"));
+  EXPECT_EQ(decoder_from_config(config).windows, (std::vector<int64_t>{16, 0, 0, 0}));
+}
+
+TEST(Decoder, MistralWithNullWindowIsFull) {
+  EXPECT_EQ(decoder_from_config(parse(R"({"model_type": "mistral", "sliding_window": null})")).windows,
+            std::vector<int64_t>(32, 0));
+}
+
+TEST(Decoder, RopeScalingWinsOverRopeParametersAndTypeIsASynonym) {
+  Json config = parse(R"({"model_type": "llama", "rope_theta": 7, "max_position_embeddings": 100,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 9},
+    "rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 50}})");
+  Rope rope = decoder_from_config(config).rope;
+  EXPECT_EQ(rope.type, "yarn");
+  EXPECT_EQ(rope.theta, 7);
+  EXPECT_EQ(rope.original_max_positions, 50);
+  config.set("original_max_position_embeddings", 60);
+  EXPECT_EQ(decoder_from_config(config).rope.original_max_positions, 60);
+  config.set("rope_scaling", Json());
+  EXPECT_EQ(decoder_from_config(config).rope.theta, 9);
+}
+
+TEST(Decoder, ConfigRoundTripsForEveryFamilyAndRope) {
+  for (const char* text : {
+           R"({"model_type": "llama", "tie_word_embeddings": true, "attention_bias": true, "mlp_bias": true,
+               "eos_token_id": [3, 4], "dtype": "bfloat16", "rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3",
+               "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 512}})",
+           R"({"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 64, "max_window_layers": 5})",
+           R"({"model_type": "qwen3", "rope_scaling": {"type": "yarn", "factor": 4, "mscale": 1, "mscale_all_dim": 0.5,
+               "original_max_position_embeddings": 8192, "truncate": false, "attention_factor": 1.25}})",
+           R"({"model_type": "mistral", "rope_scaling": {"type": "dynamic", "factor": 2}, "bos_token_id": null})",
+           R"({"model_type": "mistral", "num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"],
+               "rope_scaling": {"type": "linear", "factor": 2}})",
+       }) {
+    Decoder decoder = decoder_from_config(parse(text));
+    EXPECT_EQ(decoder_from_config(decoder_to_config(decoder)), decoder) << decoder_to_config(decoder).dump(2);
+  }
+}
+
+Decoder smollm2() {
+  return decoder_from_config(parse(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 49152, "hidden_size": 576,
+    "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
+    "tie_word_embeddings": true, "rope_theta": 100000, "max_position_embeddings": 8192})"));
+}
+
+TEST(Describe, CountsTheParametersOfSmolLM2) {
+  ModelSpec spec = describe(smollm2());
+  EXPECT_EQ(spec.parameter_count(), 134515008);
+  EXPECT_EQ(spec.parameters.size(), 272u);
+  EXPECT_EQ(spec.find("lm_head.weight"), nullptr);
+  EXPECT_EQ(spec.storage_of("lm_head.weight"), "model.embed_tokens.weight");
+  EXPECT_EQ(spec.storage_of("model.norm.weight"), "model.norm.weight");
+  EXPECT_EQ(spec.find("model.layers.29.self_attn.k_proj.weight")->shape, (Shape{192, 576}));
+}
+
+TEST(Describe, SegmentsChainFromIdsToLogits) {
+  ModelSpec spec = describe(smollm2());
+  ASSERT_EQ(spec.segments.size(), 32u);
+  std::set<std::string> made = {"ids", "positions"};
+  for (const Segment& segment : spec.segments) {
+    for (const std::string& name : segment.reads) EXPECT_TRUE(made.contains(name)) << segment.name << " reads " << name;
+    for (const std::string& name : segment.writes) EXPECT_TRUE(made.insert(name).second) << name << " written twice";
+  }
+  EXPECT_TRUE(made.contains("hidden.30") && made.contains("final_norm") && made.contains("logits"));
+  EXPECT_EQ(spec.segments.back().parameters, (std::vector<std::string>{"model.norm.weight", "lm_head.weight"}));
+}
+
+TEST(Describe, FlopsAreTwoForEachMatrixWeight) {
+  ModelSpec spec = describe(smollm2());
+  double flops = 0, weights = 0;
+  for (const Segment& segment : spec.segments) flops += segment.flops_per_token;
+  for (const Parameter& p : spec.parameters)
+    if (p.shape.size() == 2) weights += static_cast<double>(numel(p.shape));  // the tied embedding once: as the head
+  EXPECT_EQ(flops, 2 * weights);
+}
+
+// The golden models carry the weights that Hugging Face's classes create: names and shapes must be exactly ours.
+class GoldenModels : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenModels, NamesAndShapesAreThoseOfHuggingFace) {
+  const char* root = std::getenv("SF_GOLDEN_ROOT");
+  ASSERT_NE(root, nullptr) << "set SF_GOLDEN_ROOT to tests/golden";
+  std::filesystem::path file = std::filesystem::path(root) / "hf_forward" / GetParam() / "case.json";
+  Json golden = Json::parse(read_file(file), file.string());
+  ModelSpec spec = describe(decoder_from_config(golden.at("config")));
+  std::map<std::string, Shape> wanted, found;
+  for (const auto& [name, tensor] : golden.at("tensors").as_object()) {
+    if (!name.starts_with("weights/")) continue;
+    Shape shape;
+    for (const Json& extent : tensor.at("shape").as_array()) shape.push_back(extent.as_int());
+    wanted[name.substr(name.find('/') + 1)] = shape;
+  }
+  for (const Parameter& p : spec.parameters) found[p.name] = p.shape;
+  ASSERT_FALSE(wanted.empty());
+  EXPECT_EQ(found, wanted);
+}
+INSTANTIATE_TEST_SUITE_P(Families, GoldenModels, testing::Values("llama3rope", "mistral", "qwen2", "qwen3"));
+
+Rope rope(const char* type, double theta, double factor = 1, double original = 0) {
+  Rope r;
+  r.type = type;
+  r.theta = theta;
+  r.factor = factor;
+  r.original_max_positions = original;
+  return r;
+}
+
+void expect_frequencies(const RopeTable& table, const std::map<size_t, double>& wanted) {
+  // Golden numbers are fp32 printed to 9 digits: half a unit of fp32 is 6e-8 relative.
+  for (auto [i, value] : wanted) EXPECT_NEAR(table.inverse_frequency[i] / value, 1, 4e-7) << i;
+}
+
+TEST(RopeTable, DefaultFrequenciesOfQwen3) {
+  RopeTable table = rope_table(rope("default", 1e6), 128, 40960, 10);
+  ASSERT_EQ(table.inverse_frequency.size(), 64u);
+  EXPECT_EQ(table.attention_scale, 1);
+  expect_frequencies(table, {{0, 1}, {1, 0.805842188}, {2, 0.649381632}, {32, 0.001}, {63, 1.24093776e-06}});
+}
+
+TEST(RopeTable, Llama3FrequenciesOfThreeModels) {
+  expect_frequencies(rope_table(rope("llama3", 5e5, 8, 8192), 128, 131072, 10), {{28, 0.00321144599},
+                                                                                 {29, 0.00216657076},
+                                                                                 {30, 0.00137189357},
+                                                                                 {31, 0.000856751413},
+                                                                                 {32, 0.000524846161},
+                                                                                 {33, 0.00031269375},
+                                                                                 {34, 0.000178507813},
+                                                                                 {35, 9.55621235e-05},
+                                                                                 {63, 3.06892599e-07}});
+  expect_frequencies(rope_table(rope("llama3", 5e5, 32, 8192), 128, 131072, 10), {{29, 0.002118407},
+                                                                                  {30, 0.00129054793},
+                                                                                  {32, 0.000429556797},
+                                                                                  {34, 9.7082878e-05},
+                                                                                  {35, 2.38905309e-05},
+                                                                                  {63, 7.67231497e-08}});
+  expect_frequencies(rope_table(rope("llama3", 5e5, 32, 8192), 64, 131072, 10), {{14, 0.00321144599},
+                                                                                 {15, 0.00129054793},
+                                                                                 {16, 0.000429556797},
+                                                                                 {17, 9.7082878e-05},
+                                                                                 {18, 1.94616382e-05},
+                                                                                 {31, 9.41830673e-08}});
+}
+
+TEST(RopeTable, YarnFrequenciesAndScale) {
+  RopeTable table = rope_table(rope("yarn", 1e6, 4, 32768), 128, 131072, 10);
+  EXPECT_NEAR(table.attention_scale, 1.138629436, 1e-9);
+  expect_frequencies(table, {{23, 0.00697830585},
+                             {24, 0.00537532149},
+                             {30, 0.00106436098},
+                             {39, 6.49039432e-05},
+                             {40, 4.44569853e-05},
+                             {63, 3.1023444e-07}});
+}
+
+TEST(RopeTable, LinearDividesEveryFrequency) {
+  RopeTable plain = rope_table(rope("default", 1e4), 8, 64, 10), linear = rope_table(rope("linear", 1e4, 4), 8, 64, 10);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(linear.inverse_frequency[i], plain.inverse_frequency[i] / 4);
+}
+
+TEST(RopeTable, DynamicScalesOnlyBeyondMaxPositions) {
+  RopeTable plain = rope_table(rope("default", 1e4), 8, 64, 64);
+  EXPECT_EQ(rope_table(rope("dynamic", 1e4, 2), 8, 64, 64).inverse_frequency, plain.inverse_frequency);
+  double theta = 1e4 * std::pow(2.0 * 2 - 1, 8.0 / 6);
+  RopeTable longer = rope_table(rope("dynamic", 1e4, 2), 8, 64, 128);
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_DOUBLE_EQ(longer.inverse_frequency[i], std::pow(theta, -2.0 * static_cast<double>(i) / 8));
+}
+
+}  // namespace
+}  // namespace sf::arch

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "scratch.h"
+
+namespace sf::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+
+void put(const fs::path& path, std::string_view text) {
+  write_atomic(path, text);
+}
+
+const HostTensor kEmbedding = ramp(Dtype::kF32, {6, 4}, 1), kNorm = ramp(Dtype::kBF16, {4}, 2);
+
+std::vector<std::pair<std::string, TensorView>> tied_tensors() {
+  return {{"model.embed_tokens.weight", kEmbedding.view()}, {"model.norm.weight", kNorm.view()}};
+}
+
+Json config(bool tied = true) {
+  return Json::object().set("model_type", "llama").set("tie_word_embeddings", tied);
+}
+
+fs::path published(const Scratch& scratch, uint64_t shard_bytes = 1 << 20) {
+  Manifest manifest;
+  manifest.kind = "target";
+  manifest.aliases = {{"lm_head.weight", "model.embed_tokens.weight"}};
+  manifest.recompute = {"rotary"};
+  manifest.step = 12;
+  manifest.cursor = 48;
+  manifest.seed = UINT64_MAX;
+  manifest.extra.set("note", "kept");
+  Publisher publisher(scratch / "out");
+  put(publisher.dir() / "tokenizer.json", "{}");
+  return publisher.commit(tied_tensors(), config(), manifest, shard_bytes);
+}
+
+TEST(Checkpoint, AMissingDirectoryIsMissingInput) {
+  Scratch scratch;
+  refusal(Exit::kNoInput, [&] { Checkpoint::open(scratch / "none"); });
+}
+
+TEST(Checkpoint, ADirectoryWithoutTensorsIsIncomplete) {
+  Scratch scratch;
+  put(scratch / "config.json", "{}");
+  refusal(Exit::kData, [&] { Checkpoint::open(scratch.path()); });
+}
+
+TEST(Checkpoint, AMissingConfigIsAConfigurationError) {
+  Scratch scratch;
+  write_safetensors(scratch / "model.safetensors", tied_tensors());
+  refusal(Exit::kConfig, [&] { Checkpoint::open(scratch.path()); });
+}
+
+TEST(Checkpoint, PickledWeightsAreRefusedWithAdvice) {
+  Scratch scratch;
+  put(scratch / "config.json", "{}");
+  put(scratch / "pytorch_model.bin", "x");
+  EXPECT_NE(refusal(Exit::kData, [&] { Checkpoint::open(scratch.path()); }).find("safetensors"), std::string::npos);
+}
+
+TEST(Checkpoint, ATiedPlainDirectoryFindsTheHeadInTheEmbedding) {
+  Scratch scratch;
+  write_safetensors(scratch / "model.safetensors", tied_tensors());
+  put(scratch / "config.json", config(true).dump());
+  Checkpoint open = Checkpoint::open(scratch.path());
+  EXPECT_FALSE(open.has_manifest());
+  ASSERT_TRUE(open.contains("lm_head.weight"));
+  EXPECT_TRUE(same(open.view("lm_head.weight"), kEmbedding.view()));
+  EXPECT_EQ(open.names(), (std::vector<std::string>{"model.embed_tokens.weight", "model.norm.weight"}));
+}
+
+TEST(Checkpoint, ATiedDirectoryThatStoresOnlyTheHeadFindsTheEmbedding) {
+  Scratch scratch;
+  write_safetensors(scratch / "model.safetensors", {{"lm_head.weight", kEmbedding.view()}});
+  put(scratch / "config.json", config(true).dump());
+  EXPECT_TRUE(same(Checkpoint::open(scratch.path()).view("model.embed_tokens.weight"), kEmbedding.view()));
+}
+
+TEST(Checkpoint, AnUntiedDirectoryWithoutAHeadDoesNotTieSilently) {
+  Scratch scratch;
+  write_safetensors(scratch / "model.safetensors", tied_tensors());
+  put(scratch / "config.json", config(false).dump());
+  Checkpoint open = Checkpoint::open(scratch.path());
+  EXPECT_FALSE(open.contains("lm_head.weight"));
+  std::string why = refusal(Exit::kData, [&] { open.view("model.embed.weight"); });
+  EXPECT_NE(why.find("nearest names are model.embed_tokens.weight"), std::string::npos) << why;
+}
+
+TEST(Checkpoint, ReadsAnIntervalConverted) {
+  Scratch scratch;
+  HostTensor wide(Dtype::kF32, {4});
+  for (size_t i = 0; i < 4; ++i) wide.as<float>()[i] = static_cast<float>(i) + 0.5f;
+  write_safetensors(scratch / "model.safetensors", {{"w", wide.view()}});
+  put(scratch / "config.json", "{}");
+  uint16_t out[2];
+  Checkpoint::open(scratch.path()).read("w", 1, 3, Dtype::kBF16, std::as_writable_bytes(std::span(out)));
+  EXPECT_EQ(bf16_to_float(out[0]), 1.5f);
+  EXPECT_EQ(bf16_to_float(out[1]), 2.5f);
+}
+
+TEST(Checkpoint, AShardedDirectoryReadsThroughItsIndex) {
+  Scratch scratch;
+  fs::path dir = published(scratch, 50);
+  EXPECT_TRUE(fs::exists(dir / "model-00001-of-00002.safetensors"));
+  Checkpoint open = Checkpoint::open(dir);
+  EXPECT_TRUE(same(open.view("model.norm.weight"), kNorm.view()));
+  EXPECT_TRUE(same(open.view("lm_head.weight"), kEmbedding.view()));
+  EXPECT_EQ(open.verify(), std::vector<std::string>{});
+}
+
+TEST(Checkpoint, AnIndexMayNotLeaveItsDirectory) {
+  Scratch scratch;
+  put(scratch / "config.json", "{}");
+  for (const char* name : {"../x.safetensors", "/etc/passwd", "..", ""}) {
+    Json index = Json::object().set("weight_map", Json::object().set("w", name));
+    put(scratch / "model.safetensors.index.json", index.dump());
+    refusal(Exit::kData, [&] { Checkpoint::open(scratch.path()); });
+  }
+}
+
+TEST(Checkpoint, AnIndexThatNamesAMissingFileOrTensorIsRefused) {
+  Scratch scratch;
+  put(scratch / "config.json", "{}");
+  put(scratch / "model.safetensors.index.json", R"({"weight_map": {"w": "a.safetensors"}})");
+  refusal(Exit::kNoInput, [&] { Checkpoint::open(scratch.path()); });
+  write_safetensors(scratch / "a.safetensors", tied_tensors());
+  refusal(Exit::kData, [&] { Checkpoint::open(scratch.path()); });
+}
+
+TEST(Manifest, ReadsBackEveryFieldAndKeepsUnknownKeys) {
+  Scratch scratch;
+  const Manifest m = Checkpoint::open(published(scratch)).manifest();
+  EXPECT_EQ(m.kind, "target");
+  ASSERT_EQ(m.aliases.size(), 1u);
+  EXPECT_EQ(m.aliases[0].of, "model.embed_tokens.weight");
+  EXPECT_EQ(m.recompute, std::vector<std::string>{"rotary"});
+  EXPECT_EQ(m.step, 12);
+  EXPECT_EQ(m.cursor, 48);
+  EXPECT_EQ(m.seed, UINT64_MAX);
+  EXPECT_EQ(m.extra.get_string("note", ""), "kept");
+  EXPECT_EQ(m.identity.size(), 64u);
+  EXPECT_TRUE(m.digests.contains("tokenizer.json"));
+  EXPECT_EQ(manifest_to_json(manifest_from_json(manifest_to_json(m))), manifest_to_json(m));
+}
+
+TEST(Manifest, ANewerFormatIsRefused) {
+  refusal(Exit::kProtocol, [] { manifest_from_json(Json::object().set("format", 2)); });
+}
+
+TEST(Manifest, AnAliasOfNothingIsRefused) {
+  Scratch scratch;
+  write_safetensors(scratch / "model.safetensors", tied_tensors());
+  put(scratch / "config.json", "{}");
+  put(scratch / "manifest.json", R"({"format": 1, "aliases": {"lm_head.weight": "nowhere"}})");
+  refusal(Exit::kData, [&] { Checkpoint::open(scratch.path()); });
+}
+
+TEST(Verify, FindsAFlippedBitInATensor) {
+  Scratch scratch;
+  fs::path file = published(scratch) / "model.safetensors";
+  std::string bytes = read_file(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  put(file, bytes);
+  EXPECT_EQ(Checkpoint::open(scratch / "out").verify(), (std::vector<std::string>{"identity", "model.norm.weight"}));
+}
+
+TEST(Verify, FindsAChangedShapeThatKeepsTheBytes) {
+  Scratch scratch;
+  fs::path file = published(scratch) / "model.safetensors";
+  std::string bytes = read_file(file);
+  bytes.replace(bytes.find("[6,4]"), 5, "[4,6]");
+  put(file, bytes);
+  EXPECT_EQ(Checkpoint::open(scratch / "out").verify(), std::vector<std::string>{"identity"});
+}
+
+TEST(Verify, FindsAChangedOrMissingFile) {
+  Scratch scratch;
+  fs::path dir = published(scratch);
+  put(dir / "config.json", "{}");
+  fs::remove(dir / "tokenizer.json");
+  EXPECT_EQ(Checkpoint::open(dir).verify(), (std::vector<std::string>{"config.json", "identity", "tokenizer.json"}));
+}
+
+TEST(Verify, IdentityOfAPlainDirectoryEqualsThePublishedOne) {
+  Scratch scratch;
+  fs::path dir = published(scratch);
+  std::string wanted = Checkpoint::open(dir).identity();
+  fs::remove(dir / "manifest.json");
+  EXPECT_EQ(Checkpoint::open(dir).identity(), wanted);
+}
+
+}  // namespace
+}  // namespace sf::ckpt

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "ckpt/checkpoint.h"
+#include "scratch.h"
+
+namespace sf::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path publish(const fs::path& dir, int fill = 0, size_t rows = 8) {
+  HostTensor weight = ramp(Dtype::kF32, {static_cast<int64_t>(rows), 16}, fill);
+  Publisher publisher(dir);
+  write_atomic(publisher.dir() / "notes.txt", "written by the caller\n");
+  return publisher.commit({{"w", weight.view()}}, Json::object().set("model_type", "llama"), Manifest());
+}
+
+size_t entries(const fs::path& dir) {
+  return static_cast<size_t>(std::distance(fs::directory_iterator(dir), fs::directory_iterator()));
+}
+
+// Runs `body` in a child; returns its exit status, or 1000 + the signal that ended it.
+int in_child(const std::function<int()>& body) {
+  pid_t pid = fork();
+  if (pid == 0) {
+    int status = 99;
+    try {
+      status = body();
+    } catch (const Error& error) {
+      status = static_cast<int>(error.code());
+    }
+    _exit(status);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+TEST(Publisher, PublishesUnderTheFinalNameOnly) {
+  Scratch scratch;
+  EXPECT_EQ(publish(scratch / "out/"), scratch / "out");
+  EXPECT_EQ(entries(scratch.path()), 1u);
+  EXPECT_TRUE(Checkpoint::open(scratch / "out").verify().empty());
+  EXPECT_EQ(read_file(scratch / "out" / "notes.txt"), "written by the caller\n");
+}
+
+TEST(Publisher, RefusesAnExistingDirectory) {
+  Scratch scratch;
+  publish(scratch / "out");
+  refusal(Exit::kCantCreate, [&] { publish(scratch / "out"); });
+}
+
+TEST(Publisher, RefusesAParentThatIsAFile) {
+  Scratch scratch;
+  write_atomic(scratch / "file", "x");
+  refusal(Exit::kCantCreate, [&] { publish(scratch / "file" / "out"); });
+}
+
+TEST(Publisher, WithoutCommitLeavesNothing) {
+  Scratch scratch;
+  {
+    Publisher publisher(scratch / "out");
+    write_atomic(publisher.dir() / "a", "x");
+  }
+  EXPECT_TRUE(fs::is_empty(scratch.path()));
+}
+
+TEST(Publisher, RemovesWhatADeadProcessLeftAndSparesTheLiving) {
+  Scratch scratch;
+  in_child([&] {
+    Publisher publisher(scratch / "out");
+    _exit(0);
+    return 0;
+  });
+  ASSERT_EQ(entries(scratch.path()), 1u);
+  fs::create_directory(scratch / fmt::format(".out.tmp-{}", getppid()));
+  fs::create_directory(scratch / ".out.tmp-notes");
+  publish(scratch / "out");
+  EXPECT_EQ(entries(scratch.path()), 3u);  // out, the living parent's and the one that is no temporary
+}
+
+// A file-size limit stops the write of byte L + 1 with EFBIG, as a full disk does with ENOSPC, at any L.
+TEST(Publisher, AFullDiskAtAnyByteIsExit74AndLeavesNothing) {
+  Scratch scratch;
+  constexpr rlim_t kWhole = 4000;  // above the largest file made here
+  int stopped = 0;
+  for (rlim_t limit = 0; limit < 1400; limit += 23) {
+    int status = in_child([&] {
+      signal(SIGXFSZ, SIG_IGN);
+      rlimit now{limit, kWhole};
+      setrlimit(RLIMIT_FSIZE, &now);
+      publish(scratch / "out");
+      return 0;
+    });
+    if (status == 0) break;
+    ASSERT_EQ(status, 74) << "at " << limit << " bytes";
+    ASSERT_TRUE(fs::is_empty(scratch.path())) << "at " << limit << " bytes";
+    ++stopped;
+  }
+  EXPECT_GT(stopped, 10);
+  EXPECT_EQ(in_child([&] { return publish(scratch / "whole"), 0; }), 0);
+}
+
+TEST(Publisher, AKillAtAnyInstantLeavesNothingOrTheWhole) {
+  Scratch scratch;
+  Rng rng(11, "kill");
+  int whole = 0, none = 0;
+  for (uint64_t round = 0; round < 25; ++round) {
+    fs::path out = scratch / fmt::format("out{}", round);
+    pid_t pid = fork();
+    if (pid == 0) {
+      publish(out, static_cast<int>(round), 20000);
+      _exit(0);
+    }
+    usleep(static_cast<useconds_t>(rng.below(16000, round)));
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    if (fs::exists(out)) {
+      ASSERT_TRUE(Checkpoint::open(out).verify().empty()) << round;
+      ++whole;
+    } else {
+      publish(out);  // the next one clears the dead one's remains
+      ++none;
+    }
+    for (const auto& entry : fs::directory_iterator(scratch.path()))
+      ASSERT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
+    fs::remove_all(out);
+  }
+  EXPECT_GT(none, 0);
+  EXPECT_GT(whole + none, 24);
+}
+
+TEST(Latest, PointsByRenameAndFollowsTheHighestVerifiedStep) {
+  Scratch scratch;
+  EXPECT_EQ(latest_checkpoint(scratch.path()), std::nullopt);
+  publish(scratch / "step-9", 1);
+  point_latest(scratch.path(), "step-9");
+  EXPECT_EQ(fs::read_symlink(scratch / "latest"), "step-9");
+  publish(scratch / "step-10", 2);
+  EXPECT_EQ(latest_checkpoint(scratch.path()), scratch / "step-10");  // killed before `latest` moved
+  point_latest(scratch.path(), "step-10");
+  EXPECT_EQ(fs::read_symlink(scratch / "latest"), "step-10");
+  write_atomic(scratch / "step-10" / "config.json", "{}");
+  EXPECT_EQ(latest_checkpoint(scratch.path()), scratch / "step-9");
+}
+
+TEST(Latest, FollowsALinkToAnotherName) {
+  Scratch scratch;
+  publish(scratch / "best");
+  point_latest(scratch.path(), "best");
+  EXPECT_EQ(latest_checkpoint(scratch.path()), scratch / "best");
+}
+
+}  // namespace
+}  // namespace sf::ckpt
