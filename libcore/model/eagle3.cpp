@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/eagle3.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "ops/attention.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "ops/rope.h"
+#include "ops/soft_cross_entropy.h"
+#include "ops/swiglu.h"
+
+namespace sf::model {
+namespace {
+
+at::Tensor index_of(const std::vector<int64_t>& values) {
+  at::Tensor index = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
+  std::copy(values.begin(), values.end(), index.mutable_data_ptr<int64_t>());
+  return index;
+}
+
+// Which indices are computed. A slot is b * S + j. Keys of block 0 are wanted up to the last index that reaches a
+// label; everything else only at `active` indices, those from which some step reaches a label. Padding is never
+// computed.
+struct Layout {
+  int64_t rows = 0, width = 0;
+  std::vector<int64_t> labels;                        // trained labels, as slots
+  std::vector<int64_t> keys, active, active_in_keys;  // slots; positions of the active among the keys
+  std::vector<std::vector<int64_t>> step_rows;        // [T]: rows of `active` that reach a label in step k ...
+  std::vector<std::vector<int64_t>> step_labels;      // ... and the places of these labels in `labels`
+  std::vector<int64_t> extent;                        // [B]: keys of the row
+};
+
+void add_active(Layout& layout, int unroll) {
+  std::vector<int64_t> reach(static_cast<size_t>(layout.rows * layout.width), -1);
+  for (int64_t label : layout.labels)
+    for (int64_t k = 0; k < unroll && k <= label % layout.width; ++k) reach[label - k] = 0;
+  layout.extent.assign(layout.rows, 0);
+  for (int64_t slot = 0; slot < std::ssize(reach); ++slot) {
+    if (reach[slot] < 0) continue;
+    reach[slot] = std::ssize(layout.active);
+    layout.active.push_back(slot);
+    layout.extent[slot / layout.width] = slot % layout.width + 1;
+  }
+  layout.step_rows.resize(unroll);
+  layout.step_labels.resize(unroll);
+  for (int64_t n = 0; n < std::ssize(layout.labels); ++n)
+    for (int64_t k = 0; k < unroll && k <= layout.labels[n] % layout.width; ++k) {
+      layout.step_rows[k].push_back(reach[layout.labels[n] - k]);
+      layout.step_labels[k].push_back(n);
+    }
+}
+
+Layout lay_out(const Tensors& in, const Eagle3Vocabulary& vocabulary, const Eagle3Options& options) {
+  Layout layout;
+  layout.rows = in.at("input_ids").size(0);
+  layout.width = in.at("input_ids").size(1);
+  layout.labels = eagle3_labels(in, vocabulary, options).trained;
+  SF_ASSERT(!layout.labels.empty());
+  add_active(layout, options.unroll);
+  auto next = layout.active.begin();
+  for (int64_t b = 0; b < layout.rows; ++b)
+    for (int64_t j = 0; j < layout.extent[b]; ++j) {
+      if (next != layout.active.end() && *next == b * layout.width + j) {
+        layout.active_in_keys.push_back(std::ssize(layout.keys));
+        ++next;
+      }
+      layout.keys.push_back(b * layout.width + j);
+    }
+  return layout;
+}
+
+// What the teacher says about each label: the target's logits on the draft vocabulary, its top-1 and log-sum-exp.
+struct Teacher {
+  at::Tensor logits, top1, lse;
+};
+
+class Unroll {
+ public:
+  Unroll(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, const Eagle3Options& options,
+         const Tensors& parameters, const Tensors& in)
+      : draft_(draft),
+        vocabulary_(vocabulary),
+        options_(options),
+        p_(parameters),
+        in_(in),
+        layout_(lay_out(in, vocabulary, options)),
+        active_(index_of(layout_.active)) {
+    int64_t length = layout_.width + options.unroll;
+    arch::RopeTable table = arch::rope_table(draft.rope, draft.head_dim, draft.max_positions, length);
+    rotary_ = ops::make_rotary(table.inverse_frequency, table.attention_scale, length);
+    positions_ = at::arange(layout_.width, at::kLong);
+    visible_.key_end = index_of(layout_.extent);
+  }
+
+  Tensors run(bool traced) {
+    Teacher teacher = ask_teacher();
+    at::Tensor weights = in_.at("step_weights");
+    at::Tensor sums = at::zeros({options_.unroll, 3}, at::kDouble);
+    Tensors out;
+    at::Tensor loss, hidden;
+    for (int k = 0; k < options_.unroll; ++k) {
+      hidden = k == 0 ? first_step() : later_step(hidden, k);
+      if (layout_.step_rows[k].empty()) break;
+      at::Tensor logits = draft_logits(hidden, k);
+      at::Tensor term = judge(logits, teacher, k, sums).mul(weights.select(0, k));
+      loss = loss.defined() ? loss.add(term) : term;
+      if (traced) trace(out, hidden, logits, k);
+    }
+    out["loss"] = loss;
+    out["step_sums"] = sums;
+    return out;
+  }
+
+ private:
+  const at::Tensor& parameter(std::string_view name) const {
+    auto found = p_.find(name);
+    SF_ASSERT(found != p_.end());
+    return found->second;
+  }
+  at::Tensor linear(const at::Tensor& x, const std::string& name) const {
+    return ops::linear(x, parameter(name + ".weight"));
+  }
+  at::Tensor norm(const at::Tensor& x, const std::string& name) const {
+    return ops::rms_norm(x, parameter(name + ".weight"), draft_.rms_eps);
+  }
+  at::Tensor flat(const char* boundary) const {
+    const at::Tensor& t = in_.at(boundary);
+    return t.dim() == 3 ? t.reshape({layout_.rows * layout_.width, t.size(2)})
+                        : t.reshape({layout_.rows * layout_.width});
+  }
+
+  // The token that step k embeds at these slots: x[j + 1 + k], id 0 beyond the row's end.
+  at::Tensor tokens(const std::vector<int64_t>& slots, int k) const {
+    at::Tensor ids = flat("input_ids").to(at::kLong).contiguous(),
+               lengths = in_.at("lengths").to(at::kLong).contiguous();
+    std::vector<int64_t> wanted;
+    wanted.reserve(slots.size());
+    for (int64_t slot : slots) {
+      int64_t at = slot % layout_.width + 1 + k, end = lengths.const_data_ptr<int64_t>()[slot / layout_.width];
+      wanted.push_back(at < end ? ids.const_data_ptr<int64_t>()[slot + 1 + k] : 0);
+    }
+    return index_of(wanted);
+  }
+
+  at::Tensor embed(const at::Tensor& ids) const { return at::embedding(parameter("embed_tokens.weight"), ids); }
+
+  Teacher ask_teacher() const {
+    at::Tensor state = flat("final_norm"), top1 = flat("target_top1").to(at::kLong).contiguous();
+    at::Tensor lse = flat("target_lse").contiguous(), lengths = in_.at("lengths").to(at::kLong).contiguous();
+    int64_t count = std::ssize(layout_.labels);
+    // Beyond the row's end (reference quirk only) the teacher is the zero vector: all logits 0.
+    Teacher teacher{
+        {}, at::zeros({count}, at::kLong), at::full({count}, std::log(static_cast<double>(draft_.vocab)), at::kFloat)};
+    at::Tensor known = at::zeros({count, 1}, at::kFloat);
+    std::vector<int64_t> from(count, 0);
+    for (int64_t n = 0; n < count; ++n) {
+      int64_t next = layout_.labels[n] + 1;
+      if (next % layout_.width == 0 || next % layout_.width >= lengths.const_data_ptr<int64_t>()[next / layout_.width])
+        continue;
+      from[n] = next;
+      known.mutable_data_ptr<float>()[n] = 1;
+      teacher.top1.mutable_data_ptr<int64_t>()[n] = top1.const_data_ptr<int64_t>()[next];
+      teacher.lse.mutable_data_ptr<float>()[n] = lse.const_data_ptr<float>()[next];
+    }
+    at::Tensor states = state.index_select(0, index_of(from)).mul(known.to(state.scalar_type()));
+    teacher.logits = ops::linear(states.detach(), parameter(kTargetHead).detach());
+    return teacher;
+  }
+
+  // Features of the three captured layers, joined into the first carried state (1.2).
+  at::Tensor feature(const at::Tensor& key_slots) const {
+    at::Tensor captured = flat("hidden_state").index_select(0, key_slots);
+    if (draft_.fc_norm) {
+      std::vector<at::Tensor> chunks;
+      for (int c = 0; c < 3; ++c)
+        chunks.push_back(
+            norm(captured.narrow(1, c * draft_.target_hidden, draft_.target_hidden), "fc_norm." + std::to_string(c)));
+      captured = at::cat(chunks, 1);
+    }
+    return linear(captured, "fc");
+  }
+
+  at::Tensor attention_input(const at::Tensor& ids, const at::Tensor& hidden) const {
+    return at::cat({norm(embed(ids), "midlayer.input_layernorm"), norm(hidden, "midlayer.hidden_norm")}, 1);
+  }
+
+  // Packed rows [n, heads * hd] -> [B, heads, S, hd], zero where nothing was computed.
+  at::Tensor spread(const at::Tensor& packed, const at::Tensor& slots, int64_t heads) const {
+    int64_t all = layout_.rows * layout_.width;
+    at::Tensor dense = packed.size(0) == all
+                           ? packed
+                           : at::zeros({all, packed.size(1)}, packed.options()).index_copy(0, slots, packed);
+    return dense.view({layout_.rows, layout_.width, heads, draft_.head_dim}).transpose(1, 2);
+  }
+  at::Tensor turned(const at::Tensor& heads, int k) const {
+    return ops::apply_rotary(heads, rotary_, positions_.add(k));
+  }
+
+  at::Tensor attend(const at::Tensor& query_input, int k) const {
+    at::Tensor q = turned(spread(linear(query_input, "midlayer.self_attn.q_proj"), active_, draft_.heads), k);
+    at::Tensor seen = ops::attention_with_diagonals(q, keys_, values_, visible_);
+    int64_t all = layout_.rows * layout_.width;
+    at::Tensor merged = seen.transpose(1, 2).reshape({all, draft_.heads * draft_.head_dim});
+    if (active_.size(0) != all) merged = merged.index_select(0, active_);
+    return linear(merged, "midlayer.self_attn.o_proj");
+  }
+  void remember(const at::Tensor& input, const at::Tensor& slots, int k) {
+    keys_.push_back(turned(spread(linear(input, "midlayer.self_attn.k_proj"), slots, draft_.kv_heads), k));
+    values_.push_back(spread(linear(input, "midlayer.self_attn.v_proj"), slots, draft_.kv_heads));
+  }
+  at::Tensor feed_forward(const at::Tensor& h) const {
+    at::Tensor x = norm(h, "midlayer.post_attention_layernorm");
+    at::Tensor mixed = ops::swiglu(linear(x, "midlayer.mlp.gate_proj"), linear(x, "midlayer.mlp.up_proj"));
+    return h.add(linear(mixed, "midlayer.mlp.down_proj"));
+  }
+
+  at::Tensor first_step() {
+    at::Tensor key_slots = index_of(layout_.keys), active_in_keys = index_of(layout_.active_in_keys);
+    at::Tensor carried = feature(key_slots);
+    at::Tensor input = attention_input(tokens(layout_.keys, 0), carried);
+    remember(input, key_slots, 0);
+    bool all = layout_.keys.size() == layout_.active.size();
+    at::Tensor residual = all ? carried : carried.index_select(0, active_in_keys);
+    return feed_forward(residual.add(attend(all ? input : input.index_select(0, active_in_keys), 0)));
+  }
+
+  at::Tensor later_step(const at::Tensor& hidden, int k) {
+    at::Tensor input = attention_input(tokens(layout_.active, k), hidden);
+    remember(input, active_, k);
+    return feed_forward(hidden.add(attend(input, k)));
+  }
+
+  at::Tensor draft_logits(const at::Tensor& hidden, int k) const {
+    at::Tensor rows = hidden.index_select(0, index_of(layout_.step_rows[k]));
+    return ops::linear(draft_.norm_output ? norm(rows, "norm") : rows, parameter("lm_head.weight"));
+  }
+
+  // The step's numerator (differentiable); fills row k of the sums.
+  at::Tensor judge(const at::Tensor& logits, const Teacher& teacher, int k, at::Tensor& sums) const {
+    at::Tensor which = index_of(layout_.step_labels[k]);
+    at::Tensor mask = at::full({which.size(0)}, 1, at::kFloat);
+    ops::SoftCrossEntropy judged = ops::soft_cross_entropy(logits, teacher.logits.index_select(0, which),
+                                                           teacher.lse.index_select(0, which), mask);
+    at::Tensor target_id = judged.argmax.add(vocabulary_.d2t.index_select(0, judged.argmax));
+    sums[k][0].fill_(judged.loss.item<double>());
+    sums[k][1].fill_(target_id.eq(teacher.top1.index_select(0, which)).sum().item<int64_t>());
+    sums[k][2].fill_(judged.acceptance.to(at::kDouble).sum().item<double>());
+    return judged.loss;
+  }
+
+  void trace(Tensors& out, const at::Tensor& hidden, const at::Tensor& logits, int k) const {
+    std::vector<int64_t> labels;
+    for (int64_t n : layout_.step_labels[k]) labels.push_back(layout_.labels[n]);
+    std::string step = std::to_string(k);
+    out["active"] = active_;
+    out["hidden." + step] = hidden.detach();
+    out["logits." + step] = logits.detach();
+    out["label_rows." + step] = index_of(labels);
+  }
+
+  const arch::Eagle3& draft_;
+  const Eagle3Vocabulary& vocabulary_;
+  const Eagle3Options& options_;
+  const Tensors &p_, &in_;
+  Layout layout_;
+  at::Tensor active_, positions_;
+  ops::RotaryTable rotary_;
+  ops::AttentionOptions visible_;
+  std::vector<at::Tensor> keys_, values_;  // [step], [B, nKV, S, hd]
+};
+
+Segment make(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, const Eagle3Options& options, bool traced) {
+  SF_CHECK(options.unroll >= 1 && options.unroll <= 64, Exit::kConfig, "train.unroll is {}, wanted 1 to 64",
+           options.unroll);
+  SF_CHECK(vocabulary.t2d.numel() == draft.vocab && vocabulary.d2t.numel() == draft.draft_vocab, Exit::kData,
+           "the vocabulary map has {} target and {} draft ids, the draft's config {} and {}", vocabulary.t2d.numel(),
+           vocabulary.d2t.numel(), draft.vocab, draft.draft_vocab);
+  Segment segment{
+      "eagle3",
+      {},
+      {"input_ids", "loss_mask", "target_top1", "hidden_state", "final_norm", "target_lse", "lengths", "step_weights"},
+      {"loss", "step_sums"},
+      {}};
+  segment.parameters = eagle3_training_spec(draft).segments.front().parameters;
+  Eagle3Vocabulary own{vocabulary.t2d.to(at::kBool).contiguous(), vocabulary.d2t.to(at::kLong).contiguous()};
+  segment.forward = [draft, own, options, traced](const Tensors& parameters, const Tensors& boundaries) {
+    return Unroll(draft, own, options, parameters, boundaries).run(traced);
+  };
+  return segment;
+}
+
+}  // namespace
+
+arch::ModelSpec eagle3_training_spec(const arch::Eagle3& draft) {
+  arch::ModelSpec spec = arch::describe(draft);
+  // Without it in the formula the last norm keeps its bytes, as in the reference.
+  for (arch::Parameter& parameter : spec.parameters)
+    if (parameter.name == "norm.weight" && !draft.norm_output) parameter.trainable = false;
+  spec.parameters.push_back({kTargetHead, {draft.draft_vocab, draft.target_hidden}, false, ""});
+  arch::Segment segment{
+      "eagle3",
+      {},
+      {"input_ids", "loss_mask", "target_top1", "hidden_state", "final_norm", "target_lse", "lengths", "step_weights"},
+      {"loss", "step_sums"},
+      0};
+  for (const arch::Parameter& parameter : spec.parameters) segment.parameters.push_back(parameter.name);
+  for (const arch::Segment& part : spec.segments) segment.flops_per_token += part.flops_per_token;
+  spec.segments = {segment};
+  return spec;
+}
+
+Segment eagle3_segment(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, const Eagle3Options& options) {
+  return make(draft, vocabulary, options, false);
+}
+
+Segment eagle3_traced_segment(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary,
+                              const Eagle3Options& options) {
+  return make(draft, vocabulary, options, true);
+}
+
+}  // namespace sf::model

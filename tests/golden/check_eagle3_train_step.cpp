@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// One EAGLE3 training step as SpecForge 0.2.0 takes it: states, logits, losses, metrics, every gradient, the weights
+// after one clipped AdamW update. Bounds: the case's (losses 1e-5 relative, gradients 2e-5 absolute); states and logits
+// 2e-5 absolute; rates 1e-5. A first AdamW update is about lr * g / (|g| + eps), so where the stored gradient is below
+// 1e-6 its sign is not determined within the gradient's bound: such weights may differ by 2 lr, all others by 2e-5.
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <cmath>
+
+#include "arch/eagle3.h"
+#include "golden.h"
+#include "model/eagle3.h"
+#include "ops/optimizer_kernels.h"
+#include "tensor/tensor.h"
+#include "train/schedule.h"
+
+namespace sf::golden {
+namespace {
+
+constexpr double kGradientBound = 2e-5;
+
+at::Tensor load(const ckpt::SafetensorsFile& file, const std::string& name) {
+  TensorView view = file.view(name);
+  at::ScalarType type = view.dtype == Dtype::kI64 ? at::kLong : view.dtype == Dtype::kBool ? at::kBool : at::kFloat;
+  return at::from_blob(const_cast<std::byte*>(view.data), view.shape, at::TensorOptions(type)).clone();
+}
+
+Outcome near(const std::string& what, double found, double wanted, double relative) {
+  if (std::abs(found - wanted) <= relative * std::abs(wanted)) return Outcome::passed();
+  return Outcome::failed(what + " is " + double_text(found) + ", wanted " + double_text(wanted));
+}
+
+Outcome same(const std::string& what, const at::Tensor& found, const at::Tensor& wanted, double absolute,
+             double relative = 0) {
+  at::Tensor a = found.to(at::kFloat).contiguous(), b = wanted.to(at::kFloat).contiguous();
+  if (a.sizes() != b.sizes()) return Outcome::failed(what + " has another shape");
+  return close(what, a.const_data_ptr<float>(), b.const_data_ptr<float>(), static_cast<size_t>(a.numel()), absolute,
+               relative);
+}
+
+struct Step {
+  const Case& c;
+  ckpt::SafetensorsFile file;
+  arch::Eagle3 draft;
+  int unroll;
+  model::Eagle3Vocabulary vocabulary;
+  model::Tensors batch, weights, out;
+  double cells = 0;  // B * S, the reference's divisor
+
+  explicit Step(const Case& given)
+      : c(given),
+        file(given.tensors()),
+        draft(arch::eagle3_from_config(given.json.at("draft_config"))),
+        unroll(static_cast<int>(given.json.at("ttt_length").as_int())),
+        vocabulary{load(file, "weights/t2d"), load(file, "weights/d2t")} {
+    make_batch();
+    for (const arch::Parameter& p : model::eagle3_training_spec(draft).parameters)
+      if (p.name != model::kTargetHead) weights[p.name] = load(file, "weights/" + p.name).requires_grad_(p.trainable);
+    at::Tensor head = load(file, "target/lm_head.weight");
+    weights[model::kTargetHead] = head.index_select(0, vocabulary.t2d.nonzero().view({-1}));
+    out = model::eagle3_traced_segment(draft, vocabulary, {unroll, true}).forward(weights, batch);
+    out.at("loss").backward();
+  }
+
+  void make_batch() {
+    for (const char* name : {"input_ids", "loss_mask", "hidden_state"})
+      batch[name] = load(file, std::string("batch/") + name);
+    batch["final_norm"] = load(file, "batch/target");
+    at::Tensor logits = at::linear(batch["final_norm"], load(file, "target/lm_head.weight"));
+    batch["target_top1"] = at::argmax(logits, -1);
+    batch["target_lse"] = at::logsumexp(logits, {-1});
+    batch["lengths"] = load(file, "batch/attention_mask").sum({1});
+    cells = static_cast<double>(batch["input_ids"].numel());
+    std::vector<double> step_weights;
+    for (int k = 0; k < unroll; ++k) step_weights.push_back(std::pow(model::kStepDecay, k) / cells);
+    batch["step_weights"] = at::tensor(step_weights, at::kFloat);
+  }
+};
+
+Outcome check_states(const Step& step) {
+  for (int k = 0; k < step.unroll; ++k) {
+    std::string name = "step" + std::to_string(k), n = std::to_string(k);
+    if (!step.file.find(name + "/hidden")) continue;
+    auto rows = [&](const std::string& what) { return load(step.file, name + what).flatten(0, 1); };
+    // A state is compared where it is used: at the indices that reach a label in this step.
+    at::Tensor labels = step.out.at("label_rows." + n), slots = labels.sub(k);
+    Outcome outcome = same(name + "/logits", step.out.at("logits." + n), rows("/logits").index_select(0, slots), 2e-5);
+    if (outcome.verdict != Outcome::kPassed) return outcome;
+    at::Tensor here = step.out.at("active").view({-1, 1}).eq(slots.view({1, -1})).any(1).nonzero().view({-1});
+    outcome = same(name + "/hidden", step.out.at("hidden." + n).index_select(0, here),
+                   rows("/hidden").index_select(0, slots), 2e-5);
+    if (outcome.verdict != Outcome::kPassed) return outcome;
+  }
+  return Outcome::passed();
+}
+
+Outcome check_numbers(const Step& step) {
+  const Json& expected = step.c.json.at("expected");
+  model::Eagle3Labels labels = model::eagle3_labels(step.batch, step.vocabulary, {step.unroll, true});
+  auto wanted = [&](const char* key, int k) {
+    return expected.at(key).as_array().at(static_cast<size_t>(k)).as_double();
+  };
+  auto sums = step.out.at("step_sums").accessor<double, 2>();
+  Outcome outcome = near("loss", step.out.at("loss").item<double>(), expected.at("loss").as_double(), 1e-5);
+  for (int k = 0; k < step.unroll && outcome.verdict == Outcome::kPassed; ++k) {
+    std::string n = " of step " + std::to_string(k);
+    double trained = static_cast<double>(labels.trained_count[k]),
+           supervised = static_cast<double>(labels.supervised_count[k]);
+    for (Outcome each : {near("loss" + n, sums[k][0] / step.cells, wanted("plosses", k), 1e-5),
+                         near("correct predictions" + n, sums[k][1], wanted("acc_corrects", k), 0),
+                         near("accuracy denominator" + n, supervised, wanted("acc_denoms", k), 0),
+                         near("accuracy" + n, sums[k][1] / supervised, wanted("acces", k), 1e-6),
+                         near("acceptance rate" + n, sums[k][2] / trained, wanted("acceptance_rates", k), 1e-5),
+                         near("loss denominator" + n, step.cells, wanted("loss_denoms", k), 0)})
+      if (each.verdict != Outcome::kPassed && outcome.verdict == Outcome::kPassed) outcome = each;
+  }
+  return outcome;
+}
+
+at::Tensor after_update(const at::Tensor& weight, const at::Tensor& grad, double lr, double scale) {
+  auto span = [](at::Tensor& t) {
+    return std::span<float>(t.mutable_data_ptr<float>(), static_cast<size_t>(t.numel()));
+  };
+  at::Tensor master = weight.detach().clone().contiguous(), g = grad.contiguous(), m = at::zeros_like(master),
+             v = at::zeros_like(master);
+  ops::adamw_step(span(master), span(g), span(m), span(v), {.lr = lr, .step = 1, .scale = scale});
+  return master;
+}
+
+Outcome check_update(const Step& step) {
+  const Json& expected = step.c.json.at("expected");
+  const Json& optimizer = step.c.json.at("optimizer");
+  double squares = 0;
+  for (const auto& [name, weight] : step.weights) {
+    if (!weight.requires_grad()) continue;
+    if (!step.file.find("grad/" + name)) return Outcome::failed("the case has no gradient of " + name);
+    Outcome outcome = same("grad/" + name, weight.grad(), load(step.file, "grad/" + name), kGradientBound);
+    if (outcome.verdict != Outcome::kPassed) return outcome;
+    squares += weight.grad().to(at::kDouble).square().sum().item<double>();
+  }
+  double norm = std::sqrt(squares);
+  if (Outcome o = near("gradient norm", norm, expected.at("grad_norm_before_clip").as_double(), 1e-5);
+      o.verdict != Outcome::kPassed)
+    return o;
+  train::Schedule schedule{train::decay_from_name(optimizer.at("lr_scheduler").as_string()),
+                           optimizer.at("lr").as_double(), optimizer.at("warmup_ratio").as_double(),
+                           optimizer.at("total_steps").as_int(), true};
+  double lr = train::rate(schedule, 0);
+  if (Outcome o = near("rate", lr, expected.at("lr_used_in_step_1").as_double(), 1e-15); o.verdict != Outcome::kPassed)
+    return o;
+  double scale = std::min(1.0, optimizer.at("max_grad_norm").as_double() / (norm + 1e-6));
+  for (const auto& [name, weight] : step.weights) {
+    if (!weight.requires_grad()) continue;
+    at::Tensor found = after_update(weight, weight.grad(), lr, scale), wanted = load(step.file, "after/" + name);
+    at::Tensor undetermined = load(step.file, "grad/" + name).abs().lt(1e-6);
+    Outcome outcome =
+        same("after/" + name, found.masked_fill(undetermined, 0), wanted.masked_fill(undetermined, 0), kGradientBound);
+    if (outcome.verdict == Outcome::kPassed)
+      outcome = same("after/" + name + " (undetermined sign)", found, wanted, 2 * lr);
+    if (outcome.verdict != Outcome::kPassed) return outcome;
+  }
+  return Outcome::passed();
+}
+
+Outcome check(const Case& c) {
+  if (!c.json.at("lk_loss_type").is_null()) return Outcome::not_run("LK losses come with the other drafts");
+  Step step(c);
+  for (auto part : {check_states, check_numbers, check_update})
+    if (Outcome outcome = part(step); outcome.verdict != Outcome::kPassed) return outcome;
+  return Outcome::passed();
+}
+
+const bool registered = add("eagle3_train_step", check);
+
+}  // namespace
+}  // namespace sf::golden
