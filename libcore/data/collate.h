@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// From samples to the padded tensors of one micro-batch.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stream/sample.h"
+#include "tensor/tensor.h"
+
+namespace sf::data {
+
+// What the samples of a run must hold; from the contract and the draft.
+struct Eagle3Shape {
+  int64_t vocab = 0, target_hidden = 0, max_length = 0;
+  Dtype compute = Dtype::kF32;  // of hidden_state and final_norm in the batch
+};
+
+struct Batch {
+  // Right padding with zeros to the longest row: input_ids, loss_mask, target_top1 I64 [B,S]; hidden_state [B,S,3H],
+  // final_norm [B,S,H] in the compute dtype; target_lse F32 [B,S]; lengths I64 [B]. Empty if every position is void.
+  std::map<std::string, at::Tensor, std::less<>> tensors;
+  int64_t rows = 0, voids = 0, tokens = 0;
+
+  bool empty() const { return rows == 0; }
+};
+
+// Void samples are left out and counted. Throws kData naming position, tensor and what is wrong: a missing tensor,
+// another dtype or shape, a token id outside the vocabulary, a row longer than the contract allows.
+Batch collate_eagle3(std::span<const stream::Sample> samples, const Eagle3Shape& shape);
+
+}  // namespace sf::data
