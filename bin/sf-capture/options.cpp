@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/command.h"
+
+using sf::app::Command;
+using sf::app::Verb;
+
+namespace {
+
+Verb features() {
+  return {
+      .name = "features",
+      .purpose = "run the target over chats and give its states to trainers",
+      .examples = {"sf-capture features --target target --draft draft0 --data chats.jsonl | "
+                   "sf-train eagle3 --draft draft0 --from - -o run",
+                   "sf-capture features --target target --draft draft0 --data chats.jsonl -o features"},
+      .options = {{.name = "target", .value = "DIR", .help = "target checkpoint", .required = true},
+                  {.name = "draft",
+                   .value = "DIR",
+                   .help = "draft whose config names layers and norm point",
+                   .required = true},
+                  {.name = "data", .value = "FILE", .help = "chats, JSON Lines", .required = true},
+                  {.name = "output",
+                   .value = "DIR",
+                   .help = "write a directory of features instead of streaming",
+                   .letter = 'o'},
+                  {.name = "handle-file", .value = "FILE", .help = "publish the stream's handle here, not on stdout"}},
+      .settings = {"capture", "stream", "data"},
+      .tensor_entry = "sf_capture_features",
+  };
+}
+
+Verb regenerate() {
+  return {
+      .name = "regenerate",
+      .purpose = "let the target answer prompts: the chats a draft must learn",
+      .examples = {"sf-capture regenerate --target target --prompts demo/prompts.jsonl -o chats.jsonl",
+                   "sf-capture regenerate --target target --prompts demo/prompts.jsonl --limit 8 "
+                   "--set generate.max_new_tokens=64 -o few.jsonl"},
+      .options = {{.name = "target", .value = "DIR", .help = "target checkpoint", .required = true},
+                  {.name = "prompts", .value = "FILE", .help = "prompts, JSON Lines", .required = true},
+                  {.name = "output",
+                   .value = "FILE",
+                   .help = "chats, JSON Lines; finished rows of it are kept",
+                   .required = true,
+                   .letter = 'o'},
+                  {.name = "limit", .value = "N", .help = "only the first N prompts"}},
+      .settings = {"capture", "generate"},
+      .tensor_entry = "sf_capture_regenerate",
+  };
+}
+
+}  // namespace
+
+const Command& command() {
+  static const Command capture = {.name = "sf-capture",
+                                  .purpose = "what a target model says and thinks, as training data",
+                                  .verbs = {features(), regenerate()}};
+  return capture;
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/command.h"
+
+using sf::app::Command;
+using sf::app::Verb;
+
+namespace {
+
+Verb accept() {
+  return {
+      .name = "accept",
+      .purpose = "speculative decoding of held prompts: acceptance length and speed",
+      .examples = {"sf-eval accept --target target --draft run/latest --prompts demo/held.jsonl",
+                   "sf-eval accept --target target --draft draft0 --prompts demo/held.jsonl "
+                   "--limit 4 --format json"},
+      .options = {{.name = "target", .value = "DIR", .help = "target checkpoint", .required = true},
+                  {.name = "draft", .value = "DIR", .help = "draft checkpoint", .required = true},
+                  {.name = "prompts", .value = "FILE", .help = "prompts, JSON Lines", .required = true},
+                  {.name = "limit", .value = "N", .help = "only the first N prompts"}},
+      .settings = {"capture", "generate"},
+      .tensor_entry = "sf_eval_accept",
+  };
+}
+
+Verb generate() {
+  return {
+      .name = "generate",
+      .purpose = "answers of a target to prompts",
+      .examples = {"sf-eval generate --target target --prompts demo/held.jsonl -o answers.jsonl",
+                   "sf-eval generate --target target --prompts demo/held.jsonl --limit 1"},
+      .options = {{.name = "target", .value = "DIR", .help = "target checkpoint", .required = true},
+                  {.name = "prompts", .value = "FILE", .help = "prompts, JSON Lines", .required = true},
+                  {.name = "limit", .value = "N", .help = "only the first N prompts"}},
+      .settings = {"capture", "generate"},
+      .tensor_entry = "sf_eval_generate",
+  };
+}
+
+}  // namespace
+
+const Command& command() {
+  static const Command eval = {
+      .name = "sf-eval", .purpose = "measure what was trained", .verbs = {accept(), generate()}};
+  return eval;
+}

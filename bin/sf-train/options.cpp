@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/command.h"
+
+using sf::app::Command;
+using sf::app::Verb;
+
+namespace {
+
+Verb eagle3() {
+  return {
+      .name = "eagle3",
+      .purpose = "train an EAGLE3 draft from captured target features",
+      .examples = {"sf-capture features --target target --draft draft0 --data chats.jsonl | "
+                   "sf-train eagle3 -c demo/demo.toml --draft draft0 --from - --ranks 2 -o run",
+                   "sf-train eagle3 --draft draft0 --from features --resume auto -o run"},
+      .options = {{.name = "draft", .value = "DIR", .help = "draft to start from", .required = true},
+                  {.name = "from",
+                   .value = "-|DIR|FILE",
+                   .help = "samples: a stream's handle on stdin, a directory of features, or a handle file",
+                   .required = true},
+                  {.name = "output",
+                   .value = "DIR",
+                   .help = "directory of the run; its checkpoints and metrics",
+                   .required = true,
+                   .letter = 'o'},
+                  {.name = "target", .value = "DIR", .help = "target checkpoint; default: the one the features name"},
+                  {.name = "resume",
+                   .value = "auto|none|PATH",
+                   .help = "go on from the newest checkpoint of the run (auto), or from PATH; default none"},
+                  {.name = "tee", .value = "DIR", .help = "keep what was streamed as a directory of features"},
+                  {.name = "reference-quirks",
+                   .help = "reproduce known faults of the reference",
+                   .setting = "training.reference_quirks"}},
+      .settings = {"training", "engine", "shard", "stream"},
+      .tensor_entry = "sf_train_eagle3",
+      .ranks = true,
+  };
+}
+
+}  // namespace
+
+const Command& command() {
+  static const Command train = {
+      .name = "sf-train", .purpose = "train drafts and adapters on sharded parameters", .verbs = {eagle3()}};
+  return train;
+}

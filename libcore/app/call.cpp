@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/call.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "app/signals.h"
+#include "base/error.h"
+#include "base/file.h"
+
+namespace sf {
+const char* version();
+}
+
+namespace sf::app {
+namespace {
+
+constexpr int kListenMs = 200;  // how late the listener may notice that the call has ended
+
+std::string prefix_of(const CallSetup& setup) {
+  return fmt::format("{}[{}]: ", setup.command->name, setup.ranks.rank);
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown host";
+}
+
+}  // namespace
+
+Call::Call(CallSetup setup)
+    : setup_(std::move(setup)),
+      terminal_({.prefix = prefix_of(setup_),
+                 .quiet = setup_.quiet,
+                 .paint = setup_.paint,
+                 .progress = setup_.progress && setup_.ranks.rank == 0,
+                 .colour = setup_.colour}),
+      result_to_file_(has("output") && !find_option(setup_.parsed.verb->options, "output")) {}
+
+Call::~Call() {
+  listener_.request_stop();
+  if (listener_.joinable()) listener_.join();
+}
+
+std::string Call::get(std::string_view option) const {
+  SF_CHECK(has(option), Exit::kUsage, "--{} is needed here", option);
+  return setup_.parsed.last(option, "");
+}
+
+std::string Call::get(std::string_view option, std::string_view otherwise) const {
+  return setup_.parsed.last(option, otherwise);
+}
+
+void Call::result(std::string_view line) {
+  if (setup_.ranks.rank != 0) return;
+  std::string whole = std::string(line) + "\n";
+  if (result_to_file_) {
+    result_text_ += whole;
+  } else {
+    write_all(STDOUT_FILENO, whole, "standard output");
+  }
+}
+
+void Call::finish() {
+  if (result_to_file_ && setup_.ranks.rank == 0) write_atomic(get("output"), result_text_);
+}
+
+void Call::log(std::string_view line) {
+  if (setup_.ranks.rank == 0 || setup_.verbose) terminal_.log(line);
+}
+
+void Call::progress(std::string_view stage, int64_t done, int64_t total, std::string_view detail) {
+  terminal_.progress(stage, done, total, detail);
+}
+
+Stop Call::stop() {
+  return requested_stop();
+}
+int Call::stop_signal() const {
+  return requested_stop_signal();
+}
+bool Call::stdin_is_terminal() const {
+  return isatty(STDIN_FILENO) == 1;
+}
+bool Call::stdout_is_terminal() const {
+  return isatty(STDOUT_FILENO) == 1;
+}
+
+void Call::set_state_report(std::function<std::string()> report) {
+  std::lock_guard lock(report_mutex_);
+  report_ = std::move(report);
+}
+
+void Call::log_first_lines() {
+  log(setup_.command_line);
+  const RankEnv& ranks = setup_.ranks;
+  log(fmt::format("{} (ShardForge) {}, rank {} of {} ({}) on {}, process {}", setup_.command->name, version(),
+                  ranks.rank, ranks.world, ranks.source, host_name(), getpid()));
+  const config::Settings& settings = setup_.settings;
+  if (!setup_.parsed.verb->settings.empty())
+    log(fmt::format("settings sha256={} ({} given, the rest are defaults)", settings.digest(),
+                    settings.given_keys().size()));
+  for (const std::string& section : settings.unread_sections())
+    log(fmt::format("section [{}] is not read by {}", section, setup_.parsed.verb->name));
+  if (!setup_.verbose) return;
+  std::string text = settings.resolved_toml();
+  if (!text.empty()) log(text.substr(0, text.size() - 1));
+}
+
+void Call::listen() {
+  install_signals(prefix_of(setup_));
+  listener_ = std::jthread([this](std::stop_token stop) { answer_quits(stop); });
+  pthread_setname_np(listener_.native_handle(), "sf-listen");
+}
+
+void Call::answer_quits(std::stop_token stop) {
+  pollfd wait{.fd = quit_descriptor(), .events = POLLIN};
+  while (!stop.stop_requested()) {
+    if (poll(&wait, 1, kListenMs) <= 0) continue;
+    char bytes[16];
+    while (read(wait.fd, bytes, sizeof bytes) > 0) {
+    }
+    std::string state = terminal_.state();
+    std::lock_guard lock(report_mutex_);
+    std::string more = report_ ? report_() : "";
+    if (!more.empty()) state += (state.empty() ? "" : "; ") + more;
+    terminal_.warn("state: " + (state.empty() ? "no stage has begun" : state));
+  }
+}
+
+}  // namespace sf::app

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a command, from argv to exit status.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <new>
+#include <system_error>
+
+#include "app/call.h"
+#include "app/cli.h"
+#include "app/help.h"
+#include "base/error.h"
+#include "base/file.h"
+
+extern char** environ;
+
+namespace sf {
+const char* version();
+}
+
+namespace sf::app {
+namespace {
+
+constexpr int kMostRanks = 1024;
+
+using Environment = std::map<std::string, std::string>;
+
+Environment copy_of_environment() {
+  Environment copy;
+  for (char** entry = environ; *entry; ++entry) {
+    std::string_view text = *entry;
+    size_t equals = text.find('=');
+    if (equals != std::string_view::npos) copy.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return copy;
+}
+
+// Descriptors 0 to 2 must exist, or the next file opened would become stdout. A closed one is replaced such that using
+// it fails (stdout is opened read-only: a result then ends in EBADF).
+void hold_standard_descriptors() {
+  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) < 0)
+      fail(Exit::kOs, "cannot open /dev/null: {}", errno_text(errno));
+}
+
+void point_at_null(int fd, int flags) {
+  UniqueFd null(open("/dev/null", flags | O_CLOEXEC));
+  if (!null.valid() || dup2(null.get(), fd) < 0) fail(Exit::kOs, "cannot use /dev/null: {}", errno_text(errno));
+}
+
+void print(std::string_view text) {
+  write_all(STDOUT_FILENO, text, "standard output");
+}
+
+// A full disk may show only here.
+int close_stdout(int status, const std::string& name) {
+  bool flushed = std::fflush(stdout) == 0;
+  int number = errno;
+  if (close(STDOUT_FILENO) != 0 && flushed && errno != EBADF) {
+    flushed = false;
+    number = errno;
+  }
+  if (flushed || status != 0) return status;
+  std::fprintf(stderr, "%s: error: standard output: %s\n", name.c_str(), errno_text(number).c_str());
+  return static_cast<int>(Exit::kIo);
+}
+
+// Runs `act`; says every error once, on stderr, and turns it into an exit status.
+template <typename Act>
+int guarded(Act&& act, const std::function<void(std::string_view)>& say, const std::string& help_command) {
+  auto told = [&](Exit code, std::string_view message) {
+    say(message);
+    if (code == Exit::kUsage && !help_command.empty())
+      std::fprintf(stderr, "Try '%s' for more information.\n", help_command.c_str());
+    return static_cast<int>(code);
+  };
+  try {
+    return act();
+  } catch (const Misuse& misuse) {
+    return told(Exit::kUsage, misuse.message);
+  } catch (const Error& error) {
+    return told(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return told(Exit::kOs, "out of memory");
+  } catch (const std::filesystem::filesystem_error& error) {
+    return told(exit_of_errno(error.code().value(), Exit::kIo), error.what());
+  } catch (const std::system_error& error) {
+    return told(exit_of_errno(error.code().value(), Exit::kOs), error.what());
+  } catch (const std::exception& error) {
+    return told(Exit::kSoftware, fmt::format("unexpected: {}", error.what()));
+  } catch (...) {
+    return told(Exit::kSoftware, "unexpected exception of unknown type");
+  }
+}
+
+config::Settings load_settings(const Verb& verb, const Parsed& parsed) {
+  config::Settings settings(verb.settings);
+  if (auto files = parsed.values.find("config"); files != parsed.values.end())
+    for (const std::string& file : files->second) settings.load_file(file);
+  if (auto assignments = parsed.values.find("set"); assignments != parsed.values.end())
+    for (const std::string& assignment : assignments->second) settings.set(assignment, "--set");
+  for (const Option& option : verb.options) {
+    if (option.setting.empty() || !parsed.has(option.name)) continue;
+    std::string value = option.value.empty() ? "true" : parsed.last(option.name, "");
+    settings.set(option.setting + "=" + value, "--" + option.name);
+  }
+  return settings;
+}
+
+int ranks_asked(const Parsed& parsed) {
+  if (!parsed.has("ranks")) return 0;
+  std::string text = parsed.last("ranks", "");
+  int ranks = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  SF_CHECK(error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= kMostRanks, Exit::kUsage,
+           "--ranks: wanted a whole number from 1 to {}, found '{}'", kMostRanks, text);
+  return ranks;
+}
+
+std::string env_or(const Environment& environment, const char* name, const char* otherwise) {
+  auto found = environment.find(name);
+  return found == environment.end() ? otherwise : found->second;
+}
+
+void read_manners(CallSetup& setup, const Environment& environment) {
+  std::string level = env_or(environment, "SF_LOG", "");
+  SF_CHECK(level.empty() || level == "quiet" || level == "normal" || level == "verbose", Exit::kUsage,
+           "SF_LOG: wanted quiet, normal or verbose, found '{}'", level);
+  setup.quiet = setup.parsed.has("quiet") || (level == "quiet" && !setup.parsed.has("verbose"));
+  setup.verbose = setup.parsed.has("verbose") || level == "verbose";
+  bool terminal = isatty(STDERR_FILENO) == 1 && env_or(environment, "TERM", "dumb") != "dumb";
+  std::string progress = setup.parsed.last("progress", "auto");
+  setup.progress = progress != "never";
+  setup.paint = progress == "always" || (progress == "auto" && terminal);
+  std::string colour = env_or(environment, "SF_COLOR", env_or(environment, "NO_COLOR", "").empty() ? "auto" : "never");
+  SF_CHECK(colour == "auto" || colour == "always" || colour == "never", Exit::kUsage,
+           "SF_COLOR: wanted auto, always or never, found '{}'", colour);
+  setup.colour = colour == "always" || (colour == "auto" && terminal);
+}
+
+std::filesystem::path tensor_library() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<void*>(&run_command), &info) && info.dli_fname) {
+    std::filesystem::path beside = std::filesystem::path(info.dli_fname).parent_path() / "libshardforge-tensor.so";
+    std::error_code ignored;
+    if (std::filesystem::exists(beside, ignored)) return beside;
+  }
+  return "libshardforge-tensor.so";  // the loader's own search path
+}
+
+int enter_tensor(const std::string& entry, Invocation& invocation) {
+  std::filesystem::path path = tensor_library();
+  // Never closed: LibTorch's registrations do not survive it. Global: its own plug-ins look symbols up.
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  SF_CHECK(library, Exit::kUnavailable, "cannot open the computing library: {}", dlerror());
+  using Entry = int (*)(Invocation*);
+  auto run = reinterpret_cast<Entry>(dlsym(library, entry.c_str()));
+  SF_CHECK(run, Exit::kSoftware, "{} has no entry point {}", path.string(), entry);
+  return run(&invocation);
+}
+
+int call_verb(CallSetup setup) {
+  const std::string name = setup.command->name;
+  const Verb& verb = *setup.parsed.verb;
+  const std::string help_command = fmt::format("{} {} --help", name, verb.name);
+  if (setup.ranks.rank != 0) {
+    point_at_null(STDIN_FILENO, O_RDONLY);
+    point_at_null(STDOUT_FILENO, O_WRONLY);
+  }
+  Call call(std::move(setup));
+  auto say = [&](std::string_view message) { call.terminal().error(message); };
+  int status = guarded(
+      [&] {
+        call.listen();
+        if (!verb.tensor_entry.empty() || call.has("verbose")) call.log_first_lines();
+        int answer = verb.run ? verb.run(call) : enter_tensor(verb.tensor_entry, call);
+        call.finish();
+        return answer;
+      },
+      say, call.ranks().rank == 0 ? help_command : "");
+  return close_stdout(status, name);
+}
+
+RankEnv world_of(const Verb& verb, const Parsed& parsed, const Environment& environment) {
+  RankEnv world = rank_env(environment);
+  int asked = verb.ranks ? ranks_asked(parsed) : 0;
+  SF_CHECK(world.world == 1 || verb.ranks, Exit::kUsage,
+           "{} runs as one process, but the environment ({}) speaks of {} ranks: start it once", verb.name,
+           world.source, world.world);
+  SF_CHECK(world.world == 1 || asked == 0 || asked == world.world, Exit::kUsage,
+           "--ranks {} contradicts the environment ({}), which speaks of {} ranks", asked, world.source, world.world);
+  if (world.world == 1 && asked > 1) {
+    world.world = world.local_world = asked;
+    world.source = "supervisor";
+  }
+  return world;
+}
+
+int run_verb(const Command& command, Parsed parsed, const std::vector<std::string>& arguments) {
+  const Verb& verb = *parsed.verb;
+  Environment environment = copy_of_environment();
+  CallSetup setup{.command = &command, .parsed = std::move(parsed), .command_line = shell_quoted(arguments)};
+  read_manners(setup, environment);
+  setup.settings = load_settings(verb, setup.parsed);
+  if (setup.parsed.act == Parsed::Act::kPrintConfig) {
+    bool json = setup.parsed.last("format", "text") == "json";
+    print(json ? setup.settings.resolved().dump(2) + "\n" : setup.settings.resolved_toml());
+    return 0;
+  }
+  setup.ranks = world_of(verb, setup.parsed, environment);
+  if (setup.ranks.source != "supervisor" || setup.parsed.has("plan")) return call_verb(std::move(setup));
+  fail(Exit::kUnavailable, "--ranks {}: start the ranks with srun or torchrun", setup.ranks.world);
+}
+
+int act(const Command& command, const std::vector<std::string>& arguments) {
+  Parsed parsed = parse(command, {arguments.begin() + 1, arguments.end()});
+  bool json = parsed.last("format", "text") == "json";
+  switch (parsed.act) {
+    case Parsed::Act::kHelp:
+      if (json)
+        print(help_json(command, parsed.verb).dump(2) + "\n");
+      else
+        print(parsed.verb ? verb_help(command, *parsed.verb) : command_help(command));
+      return 0;
+    case Parsed::Act::kVersion:
+      print(fmt::format("{} (ShardForge) {}\n", command.name, version()));
+      return 0;
+    case Parsed::Act::kBuildInfo:
+      print(build_info().dump(2) + "\n");
+      return 0;
+    case Parsed::Act::kCompletion:
+      print(completion(command, parsed.last("completion", "")));
+      return 0;
+    case Parsed::Act::kPrintConfig:
+    case Parsed::Act::kRun:
+      break;
+  }
+  return run_verb(command, std::move(parsed), arguments);
+}
+
+}  // namespace
+
+void settle_settings(Invocation& invocation) {
+  config::Settings& settings = invocation.settings();
+  for (const std::string& line : settings.echo()) {
+    if (line.find(" to 0 ") == std::string::npos)
+      invocation.log(line);
+    else
+      invocation.warn(line);
+  }
+  std::string left;
+  for (const std::string& key : settings.unapplied())
+    left += fmt::format("{}{} ({})", left.empty() ? "" : ", ", key, settings.origin(key));
+  SF_CHECK(left.empty(), Exit::kConfig, "set, but used by nothing in this run: {}; remove it", left);
+}
+
+int run_command(int argc, char** argv, const Command& command) {
+  std::vector<std::string> arguments(argv, argv + argc);
+  auto say = [&](std::string_view message) {
+    std::fprintf(stderr, "%s: error: %.*s\n", command.name.c_str(), static_cast<int>(message.size()), message.data());
+  };
+  std::string help_command = command.name + " --help";
+  if (arguments.size() > 1)
+    for (const Verb& verb : command.verbs)
+      if (verb.name == arguments[1]) help_command = fmt::format("{} {} --help", command.name, verb.name);
+  int status = guarded(
+      [&] {
+        hold_standard_descriptors();
+        signal(SIGPIPE, SIG_IGN);
+        return act(command, arguments);
+      },
+      say, help_command);
+  return close_stdout(status, command.name);
+}
+
+}  // namespace sf::app
