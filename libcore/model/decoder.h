@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dense decoders (Llama, Qwen2, Qwen3, Mistral) as segments. Source: models_text_scoring 1.1-1.6.
+#pragma once
+#include <vector>
+
+#include "arch/decoder.h"
+#include "model/segment.h"
+
+namespace sf::model {
+
+// The segments of arch::describe(decoder), same order, names, parameters and boundaries, with their mathematics.
+//   "embed":    ids [B,S] int64 -> hidden.0 [B,S,H] in the embedding's dtype
+//   "layers.i": positions [B,S] int64, hidden.i -> hidden.{i+1}
+//   "head":     hidden.L -> final_norm [B,S,H], logits [B,S,V]
+// A layer also reads the boundary "attention_mask" [B,S] (bool or integer, nonzero = token) where it is given: keys at
+// padded places are seen by nobody; what a row of a padded query holds is finite and unspecified. Absent: no padding.
+// Visibility (causal, window) counts places in the row, not position ids. Compute dtype is the parameters': fp32 or
+// bf16, all parameters of a segment alike. Throws kConfig if `decoder` cannot be described.
+std::vector<Segment> decoder_segments(const arch::Decoder& decoder);
+
+}  // namespace sf::model
