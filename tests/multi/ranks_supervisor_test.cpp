@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks under the supervisor: statuses, signals, deaths, descriptors.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "app/supervisor.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "comm/group.h"
+
+namespace sf {
+namespace {
+
+// A process with a supervisor inside, and the pipe its ranks write to. The supervisor re-points its own stdin and
+// stdout, so it never runs in the test's own process.
+class Ranks {
+ public:
+  Ranks(int ranks, const std::function<int(int rank, int control_fd, int pipe)>& child, Seconds grace = Seconds(10)) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    out_ = UniqueFd(ends[0]);
+    UniqueFd in(ends[1]);
+    pid_ = fork();
+    if (pid_ != 0) return;
+    app::SuperviseOptions options{grace, [&](std::string_view line) { tell(in.get(), line); }};
+    _exit(app::supervise(
+        ranks, [&](int rank, int fd) { return child(rank, fd, in.get()); }, options));
+  }
+  ~Ranks() {
+    if (pid_ > 0) status();
+  }
+
+  static void tell(int pipe, std::string_view line) {
+    std::string text(line);
+    text += "\n";
+    EXPECT_EQ(write(pipe, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  std::string line() {
+    std::string text;
+    char c;
+    while (read(out_.get(), &c, 1) == 1 && c != '\n') text += c;
+    return text;
+  }
+  std::string rest() {
+    std::string text, next;
+    while (!(next = line()).empty()) text += next + "\n";
+    return text;
+  }
+  pid_t pid() const { return pid_; }
+  int status() {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+ private:
+  UniqueFd out_;
+  pid_t pid_ = -1;
+};
+
+comm::Call named(std::string_view tag) {
+  return {tag, Deadline::after_ms(20'000)};
+}
+
+std::set<std::string> shared_files() {
+  std::set<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", error)) names.insert(entry.path());
+  return names;
+}
+
+volatile sig_atomic_t g_signals = 0;
+void count_signal(int) {
+  g_signals = g_signals + 1;
+}
+
+TEST(Status, TheCauseOutranksItsEchoAndAKillOutranksAll) {
+  EXPECT_EQ(app::agreed_status({0, 0}), 0);
+  EXPECT_EQ(app::agreed_status({75, 75}), 75);
+  EXPECT_EQ(app::agreed_status({0, 75}), 75);
+  EXPECT_EQ(app::agreed_status({75, 69}), 69);
+  EXPECT_EQ(app::agreed_status({69, 65, 69}), 65);
+  EXPECT_EQ(app::agreed_status({65, -SIGKILL}), 69);
+  EXPECT_EQ(app::agreed_status({69, -SIGSEGV}), 70);
+  EXPECT_EQ(app::agreed_status({-SIGTERM, -SIGTERM}), 128 + SIGTERM);
+}
+
+TEST(Supervisor, RanksTalkAndEndWithTheirStatus) {
+  Ranks run(3, [](int rank, int fd, int) {
+    auto group = comm::make_shm(fd, rank, 3);
+    std::vector<int64_t> sum{rank};
+    group->all_reduce_sum(sum, named("sum"));
+    return sum[0] == 3 ? 0 : 1;
+  });
+  EXPECT_EQ(run.status(), 0);
+}
+
+TEST(Supervisor, AnErrorOfOneRankIsTheRunsStatusAndIsQuotedToTheOthers) {
+  Ranks run(2, [](int rank, int fd, int pipe) {
+    auto group = comm::make_shm(fd, rank, 2);
+    if (rank == 1) fail(Exit::kData, "row 7 is bad");
+    try {
+      group->barrier(named("gather layers.3"));
+    } catch (const Error& error) {
+      Ranks::tell(pipe, error.what());
+      return static_cast<int>(error.code());
+    }
+    return 0;
+  });
+  std::string said = run.rest();
+  EXPECT_NE(said.find("rank 1: row 7 is bad"), std::string::npos) << said;
+  EXPECT_NE(said.find("gave up"), std::string::npos) << said;
+  EXPECT_EQ(run.status(), 65);
+}
+
+TEST(Supervisor, OnlyRank0OwnsStdinAndStdout) {
+  struct stat null {};
+  stat("/dev/null", &null);
+  Ranks run(2, [&](int rank, int, int) {
+    for (int descriptor : {0, 1}) {
+      struct stat info {};
+      fstat(descriptor, &info);
+      bool is_null = S_ISCHR(info.st_mode) && info.st_rdev == null.st_rdev;
+      if (rank > 0 && !is_null) return 3;
+    }
+    return 0;
+  });
+  EXPECT_EQ(run.status(), 0);
+}
+
+TEST(Supervisor, TermReachesEveryRankAndABurstCountsOnce) {
+  Ranks run(2, [](int, int, int pipe) {
+    signal(SIGTERM, count_signal);
+    Ranks::tell(pipe, "ready");
+    for (int i = 0; i < 2000 && g_signals == 0; ++i) usleep(1000);
+    usleep(100'000);
+    return g_signals == 1 ? 75 : 1;
+  });
+  run.line();
+  run.line();
+  for (int i = 0; i < 3; ++i) {
+    kill(run.pid(), SIGTERM);
+    usleep(20'000);
+  }
+  EXPECT_EQ(run.status(), 75);
+}
+
+TEST(Supervisor, QuitSaysWhoWaitsWhere) {
+  Ranks run(2, [](int rank, int fd, int pipe) {
+    signal(SIGQUIT, SIG_IGN);
+    auto group = comm::make_shm(fd, rank, 2);
+    if (rank == 1) {
+      Ranks::tell(pipe, "ready");
+      usleep(400'000);
+    }
+    group->barrier(named("fold midlayer"));
+    return 0;
+  });
+  run.line();
+  usleep(50'000);
+  kill(run.pid(), SIGQUIT);
+  std::string said = run.rest();
+  EXPECT_NE(said.find("waits in fold midlayer since"), std::string::npos) << said;
+  EXPECT_NE(said.find("rank 1"), std::string::npos) << said;
+  EXPECT_EQ(run.status(), 0);
+}
+
+TEST(Supervisor, ARankThatDoesNotEndIsKilledAfterTheGrace) {
+  Ranks run(
+      2,
+      [](int rank, int, int) {
+        if (rank == 0) return 65;
+        pause();
+        return 0;
+      },
+      Seconds(0.2));
+  EXPECT_NE(run.rest().find("killing it"), std::string::npos);
+  EXPECT_EQ(run.status(), 65);
+}
+
+TEST(Supervisor, RanksEndWhenTheSupervisorIsKilled) {
+  Ranks run(2, [](int, int, int pipe) {
+    Ranks::tell(pipe, "ready");
+    pause();
+    return 0;
+  });
+  run.line();
+  run.line();
+  kill(run.pid(), SIGKILL);
+  EXPECT_EQ(run.rest(), "");  // end of file: no rank holds the pipe any more
+  EXPECT_EQ(run.status(), -SIGKILL);
+}
+
+// Kill -9 of one rank somewhere in a loop of collectives.
+TEST(Supervisor, AKilledRankEndsTheRunWith69NamedAndLeavesNothing) {
+  auto before = shared_files();
+  Rng rng(11, "kill");
+  for (uint64_t round = 0; round < 6; ++round) {
+    int victim = static_cast<int>(rng.below(3, round));
+    Ranks run(3, [](int rank, int fd, int pipe) {
+      Ranks::tell(pipe, fmt::format("{} {}", rank, getpid()));
+      try {
+        auto group = comm::make_shm(fd, rank, 3);
+        std::vector<float> gradient(3000, 1.0f), acc(1000);
+        std::vector<size_t> offsets{0, 1000, 2000, 3000}, sizes{4000, 4000, 4000};
+        std::vector<std::byte> into(12000);
+        for (;;) {
+          group->reduce_fold(gradient, true, offsets, acc, named("fold midlayer"));
+          group->all_gather(std::as_bytes(std::span(acc)), sizes, into, named("gather midlayer"));
+        }
+      } catch (const Error& error) {
+        Ranks::tell(pipe, error.what());
+        return static_cast<int>(error.code());
+      }
+    });
+    pid_t pid = 0;
+    for (int i = 0; i < 3; ++i) {
+      std::istringstream line(run.line());
+      int rank = -1, its_pid = 0;
+      line >> rank >> its_pid;
+      if (rank == victim) pid = its_pid;
+    }
+    usleep(static_cast<useconds_t>(rng.below(40'000, round, 1)));
+    ASSERT_GT(pid, 0);
+    double killed = monotonic_s();
+    kill(pid, SIGKILL);
+    std::string said = run.rest();
+    EXPECT_EQ(run.status(), 69) << said;
+    EXPECT_LT(monotonic_s() - killed, 1.0);  // 200 ms promised to the ranks; the rest is for a loaded machine
+    std::string name = fmt::format("rank {} (pid {})", victim, pid);
+    EXPECT_NE(said.find(name + " was killed by signal 9"), std::string::npos) << said;
+    EXPECT_NE(said.find(name + " died"), std::string::npos) << said;
+    EXPECT_NE(said.find("midlayer since"), std::string::npos) << said;
+  }
+  EXPECT_EQ(shared_files(), before);
+}
+
+}  // namespace
+}  // namespace sf
