@@ -3,6 +3,7 @@
 // any interval. Also opens plain Hugging Face directories (index or single file, no manifest).
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -75,6 +76,17 @@ class Checkpoint {
   const std::pair<size_t, std::string>& locate(std::string_view name) const;
 };
 
+// A tensor that is made while it is written, so that a model larger than memory can be published.
+struct TensorSource {
+  using Sink = std::function<void(std::span<const std::byte>)>;
+  std::string name;
+  Dtype dtype = Dtype::kF32;
+  Shape shape;
+  std::function<void(const Sink&)> write;  // hands over all bytes, in order, in pieces of any size; called once
+
+  uint64_t bytes() const { return static_cast<uint64_t>(numel(shape)) * size_of(dtype); }
+};
+
 // Publishes a directory: everything is written into a temporary sibling, synced, verified by reading back, then
 // renamed. A kill at any instant leaves the old directory or the new one. Destruction without commit() removes the
 // sibling; the sibling of a killed process is removed by the next Publisher of the same name on that host.
@@ -89,7 +101,10 @@ class Publisher {
   // then manifest.json (digests of tensors and of the files found in dir(), and the identity, are filled in), verifies,
   // renames. Returns the final path.
   std::filesystem::path commit(const std::vector<std::pair<std::string, TensorView>>& tensors, const Json& config,
-                               Manifest manifest, uint64_t shard_bytes = uint64_t{5} << 30);
+                               Manifest manifest, uint64_t shard_bytes = kShardBytes);
+  std::filesystem::path commit(const std::vector<TensorSource>& tensors, const Json& config, Manifest manifest,
+                               uint64_t shard_bytes = kShardBytes);
+  static constexpr uint64_t kShardBytes = uint64_t{5} << 30;
   // Publishes what the caller wrote into dir() (other files than a checkpoint).
   std::filesystem::path commit_files();
 

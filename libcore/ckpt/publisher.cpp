@@ -67,52 +67,79 @@ void write_file(const fs::path& path, std::string_view text) {
   fd.close(path.string());
 }
 
-using Tensors = std::vector<std::pair<std::string, TensorView>>;
+using Sources = std::vector<const TensorSource*>;
 
-// Splits in name order, so that any two runs make the same shards. A tensor larger than the limit has its own.
-std::vector<Tensors> split(Tensors tensors, uint64_t shard_bytes) {
-  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Tensors> shards(1);
+// Splits in name order, so that any two runs make the same shards. A tensor larger than the limit has its own. Within a
+// shard the widest elements come first: so every tensor is aligned.
+std::vector<Sources> split(const std::vector<TensorSource>& tensors, uint64_t shard_bytes) {
+  Sources order;
+  for (const TensorSource& tensor : tensors) order.push_back(&tensor);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->name < b->name; });
+  std::vector<Sources> shards(1);
   uint64_t held = 0;
-  for (auto& entry : tensors) {
-    uint64_t bytes = entry.second.bytes();
-    if (!shards.back().empty() && held + bytes > shard_bytes) shards.emplace_back(), held = 0;
-    held += bytes;
-    shards.back().push_back(std::move(entry));
+  for (const TensorSource* tensor : order) {
+    if (!shards.back().empty() && held + tensor->bytes() > shard_bytes) shards.emplace_back(), held = 0;
+    held += tensor->bytes();
+    shards.back().push_back(tensor);
   }
+  for (Sources& shard : shards)
+    std::stable_sort(shard.begin(), shard.end(),
+                     [](const auto* a, const auto* b) { return size_of(a->dtype) > size_of(b->dtype); });
   return shards;
 }
 
-void write_tensors(const fs::path& dir, const Tensors& tensors, uint64_t shard_bytes) {
-  std::vector<Tensors> shards = split(tensors, shard_bytes);
-  if (shards.size() == 1) return write_safetensors(dir / "model.safetensors", shards[0]);
+using Digests = std::map<std::string, TensorDigest>;
+
+// Digests are of the bytes in memory: what the read-back must find again.
+void write_shard(const fs::path& path, const Sources& shard, Digests& digests) {
+  std::vector<TensorInfo> declared;
+  for (const TensorSource* tensor : shard) declared.push_back({tensor->name, tensor->dtype, tensor->shape, 0, 0});
+  SafetensorsWriter writer(path, declared);
+  for (const TensorSource* tensor : shard) {
+    Xxh3 hash;
+    uint64_t written = 0;
+    tensor->write([&](std::span<const std::byte> bytes) {
+      hash.update(bytes);
+      writer.append(bytes);
+      written += bytes.size();
+    });
+    SF_CHECK(written == tensor->bytes(), Exit::kSoftware, "tensor \"{}\": {} bytes written, {} declared", tensor->name,
+             written, tensor->bytes());
+    digests[tensor->name] = {tensor->dtype, tensor->shape, hex64(hash.digest())};
+  }
+  writer.finish();
+}
+
+Digests write_tensors(const fs::path& dir, const std::vector<TensorSource>& tensors, uint64_t shard_bytes) {
+  Digests digests;
+  std::vector<Sources> shards = split(tensors, shard_bytes);
+  if (shards.size() == 1) {
+    write_shard(dir / "model.safetensors", shards[0], digests);
+    return digests;
+  }
   uint64_t total = 0;
   std::map<std::string, std::string> where;
   for (size_t i = 0; i < shards.size(); ++i) {
     std::string file = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    write_safetensors(dir / file, shards[i]);
-    for (const auto& [name, view] : shards[i]) where[name] = file, total += view.bytes();
+    write_shard(dir / file, shards[i], digests);
+    for (const TensorSource* tensor : shards[i]) where[tensor->name] = file, total += tensor->bytes();
   }
   Json::Object map;
   for (const auto& [name, file] : where) map.emplace_back(name, file);
   Json index = Json::object();
   index.set("metadata", Json::object().set("total_size", total)).set("weight_map", Json(std::move(map)));
   write_file(dir / "model.safetensors.index.json", index.dump(2) + "\n");
+  return digests;
 }
 
-// Digests of tensors from the memory they came from, of files from the disk; what the read-back must find again.
-void fill_digests(const fs::path& dir, const Tensors& tensors, std::string_view config_text, Manifest& manifest) {
-  std::map<std::string, TensorDigest> digests;
+void fill_digests(const fs::path& dir, const Digests& tensors, std::string_view config_text, Manifest& manifest) {
   manifest.digests.clear();
-  for (const auto& [name, view] : tensors) {
-    digests[name] = {view.dtype, view.shape, hex64(xxh3_64(view.span()))};
-    manifest.digests[name] = digests[name].digest;
-  }
+  for (const auto& [name, tensor] : tensors) manifest.digests[name] = tensor.digest;
   for (const auto& entry : fs::directory_iterator(dir)) {
     std::string name = entry.path().filename().string();
     if (entry.is_regular_file() && !name.ends_with(".safetensors")) manifest.digests[name] = file_digest(entry.path());
   }
-  manifest.identity = identity_of(digests, config_text);
+  manifest.identity = identity_of(tensors, config_text);
 }
 
 void sync_tree(const fs::path& dir) {
@@ -150,11 +177,21 @@ Publisher::~Publisher() {
   fs::remove_all(temporary_, ignored);
 }
 
-fs::path Publisher::commit(const Tensors& tensors, const Json& config, Manifest manifest, uint64_t shard_bytes) {
-  write_tensors(temporary_, tensors, shard_bytes);
+fs::path Publisher::commit(const std::vector<std::pair<std::string, TensorView>>& tensors, const Json& config,
+                           Manifest manifest, uint64_t shard_bytes) {
+  std::vector<TensorSource> sources;
+  for (const auto& [name, view] : tensors)
+    sources.push_back(
+        {name, view.dtype, view.shape, [&view = view](const TensorSource::Sink& sink) { sink(view.span()); }});
+  return commit(sources, config, std::move(manifest), shard_bytes);
+}
+
+fs::path Publisher::commit(const std::vector<TensorSource>& tensors, const Json& config, Manifest manifest,
+                           uint64_t shard_bytes) {
+  Digests digests = write_tensors(temporary_, tensors, shard_bytes);
   std::string config_text = config.dump(2) + "\n";
   write_file(temporary_ / "config.json", config_text);
-  fill_digests(temporary_, tensors, config_text, manifest);
+  fill_digests(temporary_, digests, config_text, manifest);
   write_file(temporary_ / "manifest.json", manifest_to_json(manifest).dump(2) + "\n");
   std::vector<std::string> wrong = Checkpoint::open(temporary_).verify();
   SF_CHECK(wrong.empty(), Exit::kIo, "{}: what was read back differs from what was written: {}", final_.string(),
