@@ -14,6 +14,7 @@
 #include "app/call.h"
 #include "app/cli.h"
 #include "app/help.h"
+#include "app/supervisor.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -214,7 +215,14 @@ int run_verb(const Command& command, Parsed parsed, const std::vector<std::strin
   }
   setup.ranks = world_of(verb, setup.parsed, environment);
   if (setup.ranks.source != "supervisor" || setup.parsed.has("plan")) return call_verb(std::move(setup));
-  fail(Exit::kUnavailable, "--ranks {}: start the ranks with srun or torchrun", setup.ranks.world);
+  // Nothing of this process may be shared with the ranks but descriptors: no thread, library or socket exists yet.
+  Terminal terminal({.prefix = command.name + ": ", .quiet = setup.quiet, .colour = setup.colour});
+  auto child = [&](int rank, int control_fd) {
+    setup.ranks.rank = setup.ranks.local_rank = rank;
+    setup.group_fd = control_fd;
+    return call_verb(setup);
+  };
+  return supervise(setup.ranks.world, child, {.say = [&](std::string_view line) { terminal.warn(line); }});
 }
 
 int act(const Command& command, const std::vector<std::string>& arguments) {

@@ -71,7 +71,8 @@ MetricsWriter MetricsWriter::open(const std::filesystem::path& file, int64_t res
   keep_up_to(file, resumed_step);
   UniqueFd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   int number = errno;
-  SF_CHECK(fd.valid(), exit_of_errno(number, Exit::kCantCreate), "cannot open {}: {}", file.string(), errno_text(number));
+  SF_CHECK(fd.valid(), exit_of_errno(number, Exit::kCantCreate), "cannot open {}: {}", file.string(),
+           errno_text(number));
   return MetricsWriter(std::move(fd), file, rank);
 }
 
@@ -86,15 +87,13 @@ void MetricsWriter::flush(int64_t step) {
   pending_.erase(found);
 }
 
-void MetricsWriter::event(std::string_view event, int64_t step, const Json& fields) { write_record(event, step, fields); }
+void MetricsWriter::event(std::string_view event, int64_t step, const Json& fields) {
+  write_record(event, step, fields);
+}
 
 void MetricsWriter::write_record(std::string_view event, int64_t step, const Json& fields) {
-  Json record = Json::object()
-                    .set("v", kSchema)
-                    .set("event", event)
-                    .set("t", clock())
-                    .set("rank", rank_)
-                    .set("step", step);
+  Json record =
+      Json::object().set("v", kSchema).set("event", event).set("t", clock()).set("rank", rank_).set("step", step);
   for (const auto& [name, value] : fields.as_object()) {
     SF_ASSERT(!value.is_object() && !record.contains(name));
     record.set(name, value);

@@ -5,7 +5,8 @@
 // Events and their fields:
 //   run     facts of the run, any flat fields; once a start
 //   step    a trained window: loss, lr, grad_norm, tokens, accuracy.I, loss.I (I = unrolled step, from 0),
-//           time.data, time.forward, time.backward, time.communication, time.optimizer (seconds on the rank that writes)
+//           time.data, time.forward, time.backward, time.communication, time.optimizer (seconds on the rank that
+//           writes)
 //   memory  predicted.X and measured.X in bytes, X of at_rest, peak_allocated, host, disk
 //   end     why the run ended: status, reason
 #pragma once
@@ -23,8 +24,8 @@ namespace sf::report {
 
 class MetricsWriter : public MetricSink {
  public:
-  // Opens FILE for a run that goes on after `resumed_step` steps (0: from the start; then records are still kept if they
-  // belong to step 0 only). Records of later steps and a half-written last line are removed first, atomically.
+  // Opens FILE for a run that goes on after `resumed_step` steps (0: from the start; then records are still kept if
+  // they belong to step 0 only). Records of later steps and a half-written last line are removed first, atomically.
   static MetricsWriter open(const std::filesystem::path& file, int64_t resumed_step, int rank = 0);
   MetricsWriter(MetricsWriter&&) = default;
   ~MetricsWriter() override = default;

@@ -42,7 +42,8 @@ std::string line_path(const Series& series, const Scale& x, const Scale& y) {
       pen_down = false;
       continue;
     }
-    path += fmt::format("{}{} {}", pen_down ? "L" : "M", page_number(x.at(series.x[i])), page_number(y.at(series.y[i])));
+    path +=
+        fmt::format("{}{} {}", pen_down ? "L" : "M", page_number(x.at(series.x[i])), page_number(y.at(series.y[i])));
     pen_down = true;
   }
   return path;
@@ -52,7 +53,8 @@ std::string band_path(const Series& series, const Scale& x, const Scale& y) {
   std::string there, back;
   for (size_t i = 0; i < series.x.size(); ++i) {
     if (!std::isfinite(series.low[i]) || !std::isfinite(series.high[i])) continue;
-    there += fmt::format("{}{} {}", there.empty() ? "M" : "L", page_number(x.at(series.x[i])), page_number(y.at(series.high[i])));
+    there += fmt::format("{}{} {}", there.empty() ? "M" : "L", page_number(x.at(series.x[i])),
+                         page_number(y.at(series.high[i])));
     back = fmt::format("L{} {}", page_number(x.at(series.x[i])), page_number(y.at(series.low[i]))) + back;
   }
   return there.empty() ? "" : there + back + "Z";
@@ -66,12 +68,13 @@ void draw(Canvas& canvas, const Series& series, const Scale& x, const Scale& y) 
   std::string path = line_path(series, x, y);
   if (path.empty()) return;
   canvas.add(fmt::format("<path class=\"{} {}\" d=\"{}\"/>\n", series.faint ? "s h" : "s", colour, path));
-  size_t points = static_cast<size_t>(std::count_if(series.y.begin(), series.y.end(), [](double v) { return std::isfinite(v); }));
+  size_t points =
+      static_cast<size_t>(std::count_if(series.y.begin(), series.y.end(), [](double v) { return std::isfinite(v); }));
   if (points > 1) return;
   for (size_t i = 0; i < series.x.size(); ++i)  // one point makes no line
     if (std::isfinite(series.y[i]))
-      canvas.add(fmt::format("<circle class=\"f {}\" cx=\"{}\" cy=\"{}\" r=\"3.5\"/>\n", colour, page_number(x.at(series.x[i])),
-                             page_number(y.at(series.y[i]))));
+      canvas.add(fmt::format("<circle class=\"f {}\" cx=\"{}\" cy=\"{}\" r=\"3.5\"/>\n", colour,
+                             page_number(x.at(series.x[i])), page_number(y.at(series.y[i]))));
 }
 
 }  // namespace
@@ -80,11 +83,20 @@ std::string escaped(std::string_view text) {
   std::string out;
   for (char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
     }
   }
   return out;

@@ -10,27 +10,27 @@
 namespace sf::report {
 
 struct Series {
-  std::string name;            // empty: not in the legend
-  std::vector<double> x, y;    // equal lengths; a y that is not finite breaks the line
+  std::string name;               // empty: not in the legend
+  std::vector<double> x, y;       // equal lengths; a y that is not finite breaks the line
   std::vector<double> low, high;  // a band around the line, or empty
-  bool faint = false;          // raw values behind their smoothed line
-  int colour = 0;              // index of the palette; series of a ramp use 100 + index
+  bool faint = false;             // raw values behind their smoothed line
+  int colour = 0;                 // index of the palette; series of a ramp use 100 + index
 };
 
 struct LineChart {
   std::string title, x_label, y_label;
   std::vector<Series> series;
-  bool from_zero = false;             // the y axis starts at 0
-  std::optional<double> y_most;       // and ends here
-  std::vector<double> marks;          // vertical lines, e.g. where the run was resumed
+  bool from_zero = false;        // the y axis starts at 0
+  std::optional<double> y_most;  // and ends here
+  std::vector<double> marks;     // vertical lines, e.g. where the run was resumed
 };
 
 struct BarChart {
   std::string title, y_label;
-  std::vector<std::string> groups;            // along the x axis
-  std::vector<std::string> names;             // bars of a group
-  std::vector<std::vector<double>> values;    // [name][group]; not finite: no bar, written as "not run"
-  std::vector<std::string> notes;             // one a group, below its label; may be empty
+  std::vector<std::string> groups;          // along the x axis
+  std::vector<std::string> names;           // bars of a group
+  std::vector<std::vector<double>> values;  // [name][group]; not finite: no bar, written as "not run"
+  std::vector<std::string> notes;           // one a group, below its label; may be empty
   int decimals = 2;
 };
 

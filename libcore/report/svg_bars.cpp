@@ -24,8 +24,9 @@ std::vector<std::pair<std::string, int>> legend_of(const std::vector<std::string
 std::string column(double x, double width, double top, double base, int colour) {
   double r = std::min({4.0, width / 2, base - top});
   return fmt::format("<path class=\"f {}\" d=\"M{} {}V{}q0 -{} {} -{}h{}q{} 0 {} {}V{}Z\"/>\n", colour_class(colour),
-                     page_number(x), page_number(base), page_number(top + r), page_number(r), page_number(r), page_number(r),
-                     page_number(width - 2 * r), page_number(r), page_number(r), page_number(r), page_number(base));
+                     page_number(x), page_number(base), page_number(top + r), page_number(r), page_number(r),
+                     page_number(r), page_number(width - 2 * r), page_number(r), page_number(r), page_number(r),
+                     page_number(base));
 }
 
 void draw_group(Canvas& canvas, const BarChart& chart, size_t group, const Scale& y) {
@@ -58,12 +59,13 @@ std::string bar_chart(const BarChart& chart) {
     for (double value : row)
       if (std::isfinite(value)) most = std::max(most, value);
   }
-  Canvas canvas(chart.title, chart.names.size() > 1 ? legend_of(chart.names) : std::vector<std::pair<std::string, int>>{});
+  Canvas canvas(chart.title,
+                chart.names.size() > 1 ? legend_of(chart.names) : std::vector<std::pair<std::string, int>>{});
   Scale y{.low = 0, .high = most > 0 ? most * 1.12 : 1, .from = Canvas::kBottom, .to = canvas.top()};
   canvas.y_axis(y, ticks(y.low, y.high, 5), chart.y_label);
   for (size_t group = 0; group < chart.groups.size(); ++group) draw_group(canvas, chart, group, y);
-  canvas.add(fmt::format("<path class=\"x\" d=\"M{} {}H{}\"/>\n", page_number(Canvas::kLeft), page_number(Canvas::kBottom),
-                         page_number(Canvas::kRight)));
+  canvas.add(fmt::format("<path class=\"x\" d=\"M{} {}H{}\"/>\n", page_number(Canvas::kLeft),
+                         page_number(Canvas::kBottom), page_number(Canvas::kRight)));
   return canvas.finish();
 }
 
@@ -78,7 +80,9 @@ std::string stack_chart(const StackChart& chart) {
   }
   Canvas canvas(chart.title, legend_of(chart.names));
   double half = count > 1 ? (chart.x.back() - chart.x.front()) / static_cast<double>(count - 1) / 2 : 0.5;
-  Scale x{.low = count ? chart.x.front() - half : 0, .high = count ? chart.x.back() + half : 1, .from = Canvas::kLeft,
+  Scale x{.low = count ? chart.x.front() - half : 0,
+          .high = count ? chart.x.back() + half : 1,
+          .from = Canvas::kLeft,
           .to = Canvas::kRight};
   Scale y{.low = 0, .high = most > 0 ? most * 1.05 : 1, .from = Canvas::kBottom, .to = canvas.top()};
   canvas.y_axis(y, ticks(y.low, y.high, 5), chart.y_label);

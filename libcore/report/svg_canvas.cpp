@@ -46,8 +46,8 @@ Canvas::Canvas(const std::string& title, const std::vector<std::pair<std::string
       x = kLeft - 44;
       y += 18;
     }
-    add(fmt::format("<rect class=\"f {}\" x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" rx=\"3\"/>\n", colour_class(colour),
-                    page_number(x), page_number(y - 10)));
+    add(fmt::format("<rect class=\"f {}\" x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" rx=\"3\"/>\n",
+                    colour_class(colour), page_number(x), page_number(y - 10)));
     text(x + 18, y, "l", "start", name);
     x += width;
   }
@@ -73,14 +73,16 @@ void Canvas::y_axis(const Scale& y, const std::vector<double>& ticks, const std:
 
 void Canvas::x_axis(const Scale& x, const std::vector<double>& ticks, const std::string& label) {
   double step = ticks.size() > 1 ? ticks[1] - ticks[0] : 1;
-  add(fmt::format("<path class=\"x\" d=\"M{} {}H{}\"/>\n", page_number(kLeft), page_number(kBottom), page_number(kRight)));
+  add(fmt::format("<path class=\"x\" d=\"M{} {}H{}\"/>\n", page_number(kLeft), page_number(kBottom),
+                  page_number(kRight)));
   for (double tick : ticks) text(x.at(tick), kBottom + 20, "a", "middle", tick_text(tick, step));
   text((kLeft + kRight) / 2, kBottom + 42, "a", "middle", label);
 }
 
 std::string Canvas::finish() const {
   return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n"
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" "
+      "aria-label=\"{}\">\n"
       "{}</svg>\n",
       kWidth, kHeight, escaped(title_), body_);
 }

@@ -8,8 +8,8 @@
 namespace sf::report {
 
 struct Scale {
-  double low = 0, high = 1;    // values
-  double from = 0, to = 1;     // page
+  double low = 0, high = 1;  // values
+  double from = 0, to = 1;   // page
   double at(double value) const { return from + (value - low) / (high - low) * (to - from); }
 };
 
@@ -32,8 +32,8 @@ class Canvas {
   double top_ = 52;
 };
 
-std::string colour_class(int index);         // "c0".."c7", or "r0".."r8" of the ramp (100 + index)
+std::string colour_class(int index);  // "c0".."c7", or "r0".."r8" of the ramp (100 + index)
 std::string tick_text(double value, double step);
-std::string page_number(double value);       // at most two decimals, no trailing zeros
+std::string page_number(double value);  // at most two decimals, no trailing zeros
 
 }  // namespace sf::report
