@@ -27,7 +27,7 @@ const std::map<std::string, std::string> kNotBuilt = {
     {"dflash_train_step", "DFlash"}, {"domino_train_step", "Domino"}, {"dspark_train_step", "DSpark"},
     {"peagle_train_step", "P-EAGLE"}, {"grpo_advantage", "GRPO"}, {"grpo_loss", "GRPO"}, {"seqlen_balance", "GRPO"},
     {"tied_adamw", "tied step"}, {"verl_fsdp2_step", "2-rank step"}, {"math_score", "scoring rules"},
-    {"layer_ids", "DFlash layer ids"}, {"vocab_mapping_files", "feature-file order quirk"}};
+    {"layer_ids", "DFlash layer ids"}};
 
 Outcome run(const Case& c) {
   std::string kind = c.json.get_string("kind", "");
