@@ -3,58 +3,94 @@
 
 #include <ATen/ops/empty.h>
 
-#include <cmath>
-
 #include "base/error.h"
+#include "base/fault.h"
 #include "ops/parallel.h"
 #include "sf_kernels/gemm.h"
 
 namespace sf::ops {
 
 struct PackedLinear::State {
-  at::Tensor weight;  // fp32
+  at::Tensor packed;  // flat, fp32 or bf16
   Dtype compute = Dtype::kF32;
+  int64_t n = 0, k = 0;
 };
+
+namespace {
+
+const uint16_t* bits(const at::Tensor& t) {
+  return reinterpret_cast<const uint16_t*>(t.const_data_ptr());
+}
+
+kernels::Matrix<const uint16_t> bf16_matrix(const at::Tensor& t) {
+  return {bits(t), static_cast<size_t>(t.stride(0)), static_cast<size_t>(t.stride(1))};
+}
+kernels::Matrix<const float> f32_matrix(const at::Tensor& t) {
+  return {t.const_data_ptr<float>(), static_cast<size_t>(t.stride(0)), static_cast<size_t>(t.stride(1))};
+}
+
+// x as [M, K] rows of the compute type.
+at::Tensor as_rows(const at::Tensor& x, int64_t k, Dtype compute) {
+  SF_ASSERT(x.dim() >= 1 && x.size(-1) == k);
+  return x.detach().to(compute == Dtype::kF32 ? at::kFloat : at::kBFloat16).reshape({-1, k});
+}
+
+}  // namespace
 
 PackedLinear PackedLinear::pack(const at::Tensor& weight, Dtype compute) {
   SF_CHECK(compute == Dtype::kF32 || compute == Dtype::kBF16, Exit::kConfig,
            "packed linear computes in F32 or BF16, not {}", name_of(compute));
   SF_ASSERT(weight.dim() == 2);
-  PackedLinear packed;
-  at::Tensor w = compute == Dtype::kBF16 ? weight.to(at::kBFloat16).to(at::kFloat) : weight.to(at::kFloat);
-  packed.state_ = std::make_shared<State>(State{w.detach().contiguous().clone(), compute});
-  return packed;
+  const size_t n = static_cast<size_t>(weight.size(0)), k = static_cast<size_t>(weight.size(1));
+  const auto state = std::make_shared<State>();
+  state->compute = compute;
+  state->n = weight.size(0);
+  state->k = weight.size(1);
+  const at::Tensor w = weight.detach().to(compute == Dtype::kF32 ? at::kFloat : at::kBFloat16);
+  if (compute == Dtype::kF32) {
+    state->packed = at::empty({static_cast<int64_t>(kernels::packed_f32_size(n, k))}, at::kFloat);
+    kernels::pack_f32(f32_matrix(w), n, k, state->packed.mutable_data_ptr<float>(), parallel());
+  } else {
+    state->packed = at::empty({static_cast<int64_t>(kernels::packed_bf16_size(n, k))}, at::kBFloat16);
+    auto* to = reinterpret_cast<uint16_t*>(state->packed.mutable_data_ptr());
+    kernels::pack_bf16(bf16_matrix(w), n, k, to, parallel());
+  }
+  PackedLinear out;
+  out.state_ = state;
+  return out;
 }
 
 int64_t PackedLinear::in_features() const {
-  return state_->weight.size(1);
+  return state_->k;
 }
 int64_t PackedLinear::out_features() const {
-  return state_->weight.size(0);
+  return state_->n;
 }
 Dtype PackedLinear::compute() const {
   return state_->compute;
 }
 int64_t PackedLinear::bytes() const {
-  return state_->weight.nbytes();
+  return static_cast<int64_t>(state_->packed.nbytes());
 }
 
 at::Tensor PackedLinear::apply_fp32(const at::Tensor& x, const at::Tensor& bias) const {
-  SF_ASSERT(x.size(-1) == in_features());
-  const at::Tensor rounded = compute() == Dtype::kBF16 ? x.to(at::kBFloat16) : x;
-  const at::Tensor wide = rounded.to(at::kFloat).contiguous();
+  const at::Tensor rows = as_rows(x, state_->k, state_->compute);
+  const size_t m = static_cast<size_t>(rows.size(0)), n = static_cast<size_t>(state_->n);
+  const size_t k = static_cast<size_t>(state_->k);
   std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = out_features();
+  shape.back() = state_->n;
   at::Tensor y = at::empty(shape, at::kFloat);
-  const size_t n = out_features(), k = in_features(), m = wide.numel() / k;
-  const at::Tensor b = bias.defined() ? bias.to(at::kFloat).contiguous() : bias;
-  const float* from = wide.const_data_ptr<float>();
-  float* to = y.mutable_data_ptr<float>();
-  const float* w = state_->weight.const_data_ptr<float>();
-  kernels::run(parallel(), m, [&](size_t begin, size_t end) {
-    kernels::reference::gemm_f32({from + begin * k, k, 1}, end - begin, {w, k, 1}, n, k,
-                                 b.defined() ? b.const_data_ptr<float>() : nullptr, {to + begin * n, n, 1});
-  });
+  at::Tensor b;
+  if (bias.defined()) b = bias.detach().to(at::kFloat).contiguous();
+  const float* addend = b.defined() ? b.const_data_ptr<float>() : nullptr;
+  const kernels::Matrix<float> to{y.mutable_data_ptr<float>(), n, 1};
+  if (state_->compute == Dtype::kF32) {
+    kernels::gemm_f32(f32_matrix(rows), m, state_->packed.const_data_ptr<float>(), n, k, addend, to, parallel());
+  } else {
+    kernels::gemm_bf16(bf16_matrix(rows), m, bits(state_->packed), n, k, addend, to, parallel());
+  }
+  // Negative control of the row-invariance tests: the first row notices that it has company.
+  if (fault("ops.row_invariance") && m > 1) y.mutable_data_ptr<float>()[0] += 1e-3f;
   return y;
 }
 
@@ -63,24 +99,23 @@ at::Tensor PackedLinear::apply(const at::Tensor& x, const at::Tensor& bias) cons
 }
 
 Top1 argmax_and_lse(const at::Tensor& hidden, const PackedLinear& head) {
-  const at::Tensor logits = head.apply_fp32(hidden);
-  const int64_t rows = logits.size(0), n = logits.size(1);
-  Top1 out{at::empty({rows}, at::kInt), at::empty({rows}, at::kFloat), at::empty({rows}, at::kFloat)};
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* z = logits.const_data_ptr<float>() + r * n;
-    int64_t best = 0;
-    float second = -INFINITY;
-    for (int64_t i = 1; i < n; ++i) {
-      if (z[i] > z[best])
-        second = z[best], best = i;
-      else
-        second = std::max(second, z[i]);
-    }
-    double total = 0;
-    for (int64_t i = 0; i < n; ++i) total += std::exp(static_cast<double>(z[i] - z[best]));
-    out.top1.mutable_data_ptr<int32_t>()[r] = static_cast<int32_t>(best);
-    out.margin.mutable_data_ptr<float>()[r] = z[best] - second;
-    out.lse.mutable_data_ptr<float>()[r] = static_cast<float>(z[best] + std::log(total));
+  SF_ASSERT(hidden.dim() == 2);
+  const at::Tensor rows = as_rows(hidden, head.in_features(), head.compute());
+  const size_t m = static_cast<size_t>(rows.size(0)), n = static_cast<size_t>(head.out_features());
+  const size_t k = static_cast<size_t>(head.in_features());
+  std::vector<kernels::RowSummary> summary(m);
+  const at::Tensor& packed = head.state_->packed;
+  if (head.compute() == Dtype::kF32) {
+    kernels::gemm_f32_summary(f32_matrix(rows), m, packed.const_data_ptr<float>(), n, k, summary.data(), parallel());
+  } else {
+    kernels::gemm_bf16_summary(bf16_matrix(rows), m, bits(packed), n, k, summary.data(), parallel());
+  }
+  Top1 out{at::empty({rows.size(0)}, at::kInt), at::empty({rows.size(0)}, at::kFloat),
+           at::empty({rows.size(0)}, at::kFloat)};
+  for (size_t r = 0; r < m; ++r) {
+    out.top1.mutable_data_ptr<int32_t>()[r] = summary[r].top1;
+    out.lse.mutable_data_ptr<float>()[r] = summary[r].lse;
+    out.margin.mutable_data_ptr<float>()[r] = summary[r].margin;
   }
   return out;
 }

@@ -31,7 +31,7 @@ class PackedLinear {
   at::Tensor apply_fp32(const at::Tensor& x, const at::Tensor& bias = {}) const;
 
  private:
-  friend struct PackedAccess;
+  friend struct Top1 argmax_and_lse(const at::Tensor&, const PackedLinear&);
   struct State;
   std::shared_ptr<const State> state_;
 };

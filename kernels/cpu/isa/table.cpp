@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "functions.h"
+
+namespace sf::kernels::SF_ISA {
+
+constexpr Table make() {
+  Table t{};
+  t.tile_rows = kTileRows;
+  t.pack_rows_f32 = pack_rows_f32;
+  t.pack_rows_bf16 = pack_rows_bf16;
+  t.pack_panels_f32 = pack_panels_f32;
+  t.pack_panels_bf16 = pack_panels_bf16;
+  t.gemm_f32 = gemm_f32;
+  t.gemm_bf16 = gemm_bf16;
+  t.summary_f32 = summary_f32;
+  t.summary_bf16 = summary_bf16;
+  t.adamw = adamw;
+  t.fold_add = fold_add;
+  t.fold_add_bf16 = fold_add_bf16;
+  t.first_non_finite = first_non_finite;
+  t.to_bf16 = to_bf16;
+  t.from_bf16 = from_bf16;
+  return t;
+}
+const Table kTable = make();
+
+}  // namespace sf::kernels::SF_ISA

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions that exist once an ISA, and the choice among them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "gemm_isa.h"
+#include "sf_kernels/optimizer.h"
+
+namespace sf::kernels {
+
+struct Table {
+  size_t tile_rows;  // most rows of a register tile, at most kMaxTileRows
+  void (*pack_rows_f32)(Matrix<const float> x, size_t k, RowTiles tiles, float* out);
+  void (*pack_rows_bf16)(Matrix<const uint16_t> x, size_t k, RowTiles tiles, uint32_t* out);
+  // Panels [begin, end) of w.
+  void (*pack_panels_f32)(Matrix<const float> w, size_t n, size_t k, size_t begin, size_t end, float* packed);
+  void (*pack_panels_bf16)(Matrix<const uint16_t> w, size_t n, size_t k, size_t begin, size_t end, uint16_t* packed);
+  // Columns of panels [begin, end).
+  void (*gemm_f32)(const GemmJob& job, size_t begin, size_t end);
+  void (*gemm_bf16)(const GemmJob& job, size_t begin, size_t end);
+  // Blocks of kSummaryColumns columns [begin, end); out[row * blocks + block].
+  void (*summary_f32)(const GemmJob& job, size_t begin, size_t end, size_t blocks, BlockSummary* out);
+  void (*summary_bf16)(const GemmJob& job, size_t begin, size_t end, size_t blocks, BlockSummary* out);
+  void (*adamw)(float* p, const float* grad, float* m, float* v, size_t n, const AdamWConstants& c);
+  void (*fold_add)(float* acc, const float* g, size_t n);
+  void (*fold_add_bf16)(float* acc, const uint16_t* g, size_t n);
+  size_t (*first_non_finite)(const float* values, size_t n);
+  void (*to_bf16)(const float* from, uint16_t* to, size_t n);
+  void (*from_bf16)(const uint16_t* from, float* to, size_t n);
+};
+
+const Table& table();
+
+namespace portable {
+extern const Table kTable;
+}
+namespace avx2 {
+extern const Table kTable;
+}
+namespace avx512 {
+extern const Table kTable;
+}
+
+}  // namespace sf::kernels
