@@ -15,8 +15,8 @@ class Source {
   virtual const Contract& contract() const = 0;
   // Says that these positions will be wanted soon; may be called again with the same ones. Never blocks.
   virtual void want(std::span<const uint64_t> positions) = 0;
-  // The sample of one position (asked for now if it was not before). Throws kUnavailable naming the producer and how long
-  // it has been silent, once the deadline passes or the producer is known to be dead.
+  // The sample of one position (asked for now if it was not before). Throws kUnavailable naming the producer and how
+  // long it has been silent, once the deadline passes or the producer is known to be dead.
   virtual Sample get(uint64_t position, Deadline deadline) = 0;
   // Ends in good order (BYE on a stream). Idempotent.
   virtual void finish() = 0;

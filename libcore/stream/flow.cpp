@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream/flow.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/fault.h"
+
+namespace sf::stream {
+namespace {
+
+bool dropped(uint64_t position) {
+  return fault("stream.drop_request") && position == 3;
+}
+
+}  // namespace
+
+void Flow::join(const Peer& peer, size_t credit_bytes) {
+  peers_[peer] = State{};
+  peers_[peer].credit = credit_bytes;
+}
+
+void Flow::drop(const Peer& peer) {
+  peers_.erase(peer);
+}
+
+void Flow::land(State& state, uint64_t position) {
+  auto it = state.flying.find(position);
+  if (it == state.flying.end()) return;
+  state.flying_bytes -= it->second;
+  state.flying.erase(it);
+}
+
+void Flow::ask(const Peer& peer, const Ask& ask) {
+  auto found = peers_.find(peer);
+  SF_ASSERT(found != peers_.end());
+  State& state = found->second;
+  size_t asked = state.now.size() + state.want.size() + ask.size();
+  SF_CHECK(asked <= kMaxQueued + kMaxAskPositions, Exit::kData,
+           "a rank asks for {} positions at once, at most {} allowed", asked, kMaxQueued);
+  for (uint64_t position : ask.landed) land(state, position);
+  for (uint64_t position : ask.now) {
+    if (state.flying.contains(position) || dropped(position)) continue;
+    state.want.erase(position);
+    state.now.insert(position);
+  }
+  for (uint64_t position : ask.want) {
+    if (state.now.contains(position) || state.flying.contains(position) || dropped(position)) continue;
+    state.want.insert(position);
+  }
+}
+
+bool Flow::has_room(const State& state) const {
+  if (fault("stream.ignore_credit")) return true;
+  return state.flying_bytes == 0 || state.flying_bytes + largest_ <= state.credit;
+}
+
+std::optional<uint64_t> Flow::next() const {
+  std::optional<uint64_t> lowest;
+  auto offer = [&](const std::set<uint64_t>& positions) {
+    if (positions.empty()) return;
+    uint64_t position = fault("stream.newest_first") ? *positions.rbegin() : *positions.begin();
+    if (!lowest || position < *lowest) lowest = position;
+  };
+  for (const auto& [peer, state] : peers_) {
+    offer(state.now);
+    if (has_room(state)) offer(state.want);
+  }
+  return lowest;
+}
+
+std::vector<Flow::Peer> Flow::serve(uint64_t position, size_t bytes) {
+  std::vector<Peer> receivers;
+  for (auto& [peer, state] : peers_) {
+    bool wanted = state.want.contains(position) && has_room(state);
+    if (!wanted && !state.now.contains(position)) continue;
+    state.want.erase(position);
+    state.now.erase(position);
+    state.flying[position] = bytes;
+    state.flying_bytes += bytes;
+    receivers.push_back(peer);
+  }
+  largest_ = std::max(largest_, bytes);
+  return receivers;
+}
+
+size_t Flow::in_flight(const Peer& peer) const {
+  auto found = peers_.find(peer);
+  return found == peers_.end() ? 0 : found->second.flying_bytes;
+}
+
+size_t Flow::queued(const Peer& peer) const {
+  auto found = peers_.find(peer);
+  return found == peers_.end() ? 0 : found->second.now.size() + found->second.want.size();
+}
+
+size_t Flow::queued() const {
+  size_t total = 0;
+  for (const auto& [peer, state] : peers_) total += state.now.size() + state.want.size();
+  return total;
+}
+
+}  // namespace sf::stream

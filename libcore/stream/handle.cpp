@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream/handle.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "stream/frame.h"
+
+namespace sf::stream {
+namespace {
+
+std::string short_text(const Json& json, std::string_view key, size_t limit) {
+  const std::string& text = json.at(key).as_string();
+  SF_CHECK(text.size() <= limit, Exit::kData, "field {} has {} bytes, at most {} allowed", key, text.size(), limit);
+  return text;
+}
+
+Handle from_json(const Json& json) {
+  SF_CHECK(json.is_object() && json.get_string("kind", "") == "stream", Exit::kData,
+           "not a stream handle (kind \"stream\" wanted)");
+  Handle handle;
+  int64_t version = json.at("v").as_int();
+  SF_CHECK(version == kWireVersion, Exit::kProtocol,
+           "wire version: wanted {}, found {}; use the same ShardForge on both sides", kWireVersion, version);
+  handle.id = short_text(json, "id", 64);
+  const auto& endpoints = json.at("endpoints").as_array();
+  SF_CHECK(!endpoints.empty() && endpoints.size() <= kMaxEndpoints, Exit::kData, "{} endpoints, wanted 1 to {}",
+           endpoints.size(), kMaxEndpoints);
+  for (const Json& item : endpoints) {
+    handle.endpoints.push_back({short_text(item, "data", 256), short_text(item, "control", 256)});
+  }
+  handle.contract = Contract::from_json(json.at("contract"));
+  std::string digest = short_text(json, "contract_digest", 64);
+  SF_CHECK(digest == handle.contract.digest(), Exit::kProtocol,
+           "contract_digest: wanted {} (of the contract in the handle), found {}", handle.contract.digest(), digest);
+  handle.pid = json.at("pid").as_int();
+  handle.host = short_text(json, "host", 256);
+  handle.token = short_text(json, "token", 128);
+  handle.code = short_text(json, "code", 128);
+  return handle;
+}
+
+}  // namespace
+
+Json Handle::to_json() const {
+  Json list = Json::array();
+  for (const Endpoint& endpoint : endpoints) {
+    Json item = Json::object();
+    item.set("data", endpoint.data).set("control", endpoint.control);
+    list.push(std::move(item));
+  }
+  Json json = Json::object();
+  json.set("kind", "stream").set("v", version).set("id", id).set("endpoints", std::move(list));
+  json.set("contract", contract.to_json()).set("contract_digest", contract.digest());
+  json.set("pid", pid).set("host", host).set("code", code).set("token", token);
+  return json;
+}
+
+std::string Handle::line() const {
+  return to_json().dump() + "\n";
+}
+
+std::string Handle::shown() const {
+  Json json = to_json();
+  json.set("token", "********");
+  return json.dump(2) + "\n";
+}
+
+std::string Handle::who() const {
+  return fmt::format("producer {} on {}", pid, host);
+}
+
+Handle Handle::parse(std::string_view text, std::string_view origin) {
+  SF_CHECK(text.size() <= kMaxHandleBytes, Exit::kData, "{}: a handle has at most {} bytes", origin, kMaxHandleBytes);
+  try {
+    return from_json(Json::parse(text, "handle"));
+  } catch (Error& error) {
+    error.add_context(origin);
+    throw;
+  }
+}
+
+std::string random_hex(size_t bytes) {
+  std::vector<unsigned char> raw(bytes);
+  SF_CHECK(getrandom(raw.data(), bytes, 0) == static_cast<ssize_t>(bytes), Exit::kOs, "getrandom: {}",
+           errno_text(errno));
+  std::string text;
+  for (unsigned char byte : raw) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+void write_handle_file(const std::filesystem::path& path, const Handle& handle) {
+  write_atomic(path, handle.line());
+}
+
+void remove_handle_file(const std::filesystem::path& path, std::string_view id) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  if (Handle::parse(read_file(path, kMaxHandleBytes), path.string()).id == id) std::filesystem::remove(path, ignored);
+}
+
+Handle read_handle(int fd, Deadline deadline) {
+  std::string text;
+  while (text.empty() || text.back() != '\n') {
+    SF_CHECK(text.size() < kMaxHandleBytes, Exit::kData, "standard input: no handle in the first {} bytes",
+             kMaxHandleBytes);
+    pollfd waiting{fd, POLLIN, 0};
+    int ready = ::poll(&waiting, 1, deadline.left_ms());
+    if (ready < 0 && errno == EINTR) continue;
+    SF_CHECK(ready > 0, Exit::kUnavailable,
+             "no stream handle came over the pipe before the deadline; does sf-capture run?");
+    char letter;  // one byte a read: what follows the line is the pipe's life, not ours to take
+    ssize_t got = ::read(fd, &letter, 1);
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    SF_CHECK(got >= 0, Exit::kIo, "standard input: {}", errno_text(errno));
+    SF_CHECK(got > 0, Exit::kNoInput, "the pipe ended {}; see the message of sf-capture",
+             text.empty() ? "before a stream handle came" : "in the middle of the stream handle");
+    text += letter;
+  }
+  return Handle::parse(text, "standard input");
+}
+
+Handle wait_for_handle_file(const std::filesystem::path& path, Deadline deadline) {
+  for (;;) {
+    std::error_code ignored;
+    if (std::filesystem::exists(path, ignored)) return Handle::parse(read_file(path, kMaxHandleBytes), path.string());
+    SF_CHECK(!deadline.passed(), Exit::kUnavailable, "no handle file {} appeared before the deadline", path.string());
+    std::this_thread::sleep_for(std::min(deadline.left(), Seconds(0.05)));
+  }
+}
+
+}  // namespace sf::stream

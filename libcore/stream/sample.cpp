@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream/sample.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/rng.h"
+
+namespace sf::stream {
+namespace {
+
+constexpr size_t kMaxFieldBytes = 4096;
+constexpr size_t kMaxLayers = 256;
+
+std::string bounded_text(const Json& json, std::string_view key) {
+  const std::string& text = json.at(key).as_string();
+  SF_CHECK(text.size() <= kMaxFieldBytes, Exit::kData, "contract field {} has {} bytes, at most {} allowed", key,
+           text.size(), kMaxFieldBytes);
+  return text;
+}
+
+int64_t natural(const Json& json, std::string_view key) {
+  int64_t value = json.at(key).as_int();
+  SF_CHECK(value >= 0, Exit::kData, "contract field {} is {}, wanted 0 or more", key, value);
+  return value;
+}
+
+bool unknown(const Json& value) {
+  if (value.is_string()) return value.as_string().empty();
+  if (value.is_int()) return value.as_int() == 0;
+  return value.is_array() && value.as_array().empty();
+}
+
+std::optional<std::string> first_difference(const Contract& wanted, const Contract& found, bool known_only) {
+  Json ours = wanted.to_json(), theirs = found.to_json();
+  for (const auto& [key, value] : ours.as_object()) {
+    if (known_only && (unknown(value) || key == "order_seed")) continue;
+    const Json& other = theirs.at(key);
+    if (!(value == other)) return fmt::format("{}: wanted {}, found {}", key, value.dump(), other.dump());
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+const HostTensor& Sample::at(std::string_view name) const {
+  for (const NamedTensor& item : tensors) {
+    if (item.name == name) return item.tensor;
+  }
+  std::string present;
+  for (const NamedTensor& item : tensors) present += (present.empty() ? "" : ", ") + item.name;
+  fail(Exit::kData, "sample at position {} (row {}) has no tensor {}; it has: {}", position, row, name,
+       present.empty() ? "none" : present);
+}
+
+size_t Sample::bytes() const {
+  size_t total = 0;
+  for (const NamedTensor& item : tensors) total += item.tensor.bytes();
+  return total;
+}
+
+uint64_t digest_of(const Sample& sample) {
+  Xxh3 hash;
+  auto text = [&](std::string_view part) { hash.update(std::as_bytes(std::span(part.data(), part.size()))); };
+  text(fmt::format("row {} {}\n", sample.row, sample.void_reason ? "void " + *sample.void_reason : "kept"));
+  for (const auto& [name, tensor] : sample.tensors) {
+    text(fmt::format("{} {} {}\n", name, name_of(tensor.dtype()), to_string(tensor.shape())));
+    hash.update({tensor.data(), tensor.bytes()});
+  }
+  return hash.digest();
+}
+
+std::string describe(const Sample& sample) {
+  std::string line = fmt::format("position {} row {}", sample.position, sample.row);
+  if (sample.void_reason) line += "  void: " + *sample.void_reason;
+  for (const auto& [name, tensor] : sample.tensors) {
+    line += fmt::format("  {} {} {} {}", name, name_of(tensor.dtype()), to_string(tensor.shape()),
+                        hex64(xxh3_64(std::span(tensor.data(), tensor.bytes()))));
+  }
+  return line;
+}
+
+Json Contract::to_json() const {
+  SF_CHECK(order_seed <= static_cast<uint64_t>(INT64_MAX) && rows <= static_cast<uint64_t>(INT64_MAX), Exit::kConfig,
+           "order_seed {} and rows {} must be below 2^63", order_seed, rows);
+  Json names = Json::array();
+  for (const std::string& layer : layers) names.push(layer);
+  Json json = Json::object();
+  json.set("version", version).set("algorithm", algorithm).set("target", target).set("tokenizer", tokenizer);
+  json.set("chat_template", chat_template).set("layers", names).set("feature_dtype", feature_dtype);
+  json.set("compute_dtype", compute_dtype).set("vocab", vocab).set("hidden", hidden).set("max_length", max_length);
+  json.set("rows", rows).set("data", data).set("order_seed", order_seed).set("mask_rule", mask_rule);
+  return json;
+}
+
+Contract Contract::from_json(const Json& json) {
+  Contract contract;
+  int64_t version = natural(json, "version");
+  SF_CHECK(version <= 1000, Exit::kData, "contract version {} is not one", version);
+  contract.version = static_cast<int>(version);
+  contract.algorithm = bounded_text(json, "algorithm");
+  contract.target = bounded_text(json, "target");
+  contract.tokenizer = bounded_text(json, "tokenizer");
+  contract.chat_template = bounded_text(json, "chat_template");
+  const auto& layers = json.at("layers").as_array();
+  SF_CHECK(layers.size() <= kMaxLayers, Exit::kData, "contract names {} layers, at most {} allowed", layers.size(),
+           kMaxLayers);
+  for (const Json& layer : layers) {
+    SF_CHECK(layer.as_string().size() <= 64, Exit::kData, "contract: a layer name is longer than 64 bytes");
+    contract.layers.push_back(layer.as_string());
+  }
+  contract.feature_dtype = bounded_text(json, "feature_dtype");
+  contract.compute_dtype = bounded_text(json, "compute_dtype");
+  contract.vocab = natural(json, "vocab");
+  contract.hidden = natural(json, "hidden");
+  contract.max_length = natural(json, "max_length");
+  contract.rows = static_cast<uint64_t>(natural(json, "rows"));
+  contract.data = bounded_text(json, "data");
+  contract.order_seed = static_cast<uint64_t>(natural(json, "order_seed"));
+  contract.mask_rule = bounded_text(json, "mask_rule");
+  return contract;
+}
+
+std::string Contract::digest() const {
+  return sha256_hex(to_json().dump());
+}
+
+std::optional<std::string> Contract::difference(const Contract& found) const {
+  return first_difference(*this, found, false);
+}
+
+std::optional<std::string> Contract::unmet_by(const Contract& found) const {
+  return first_difference(*this, found, true);
+}
+
+Place place_of(uint64_t position, uint64_t rows, uint64_t order_seed) {
+  SF_CHECK(rows > 0, Exit::kData, "the data set has no rows, so there is no position {}", position);
+  Place place;
+  place.epoch = position / rows;
+  Permutation order(order_seed, fmt::format("order of epoch {}", place.epoch), rows);
+  place.row = order(position % rows);
+  return place;
+}
+
+}  // namespace sf::stream
