@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Bad input: one clear line, the table's status, nothing half-written.
+. "$(dirname "$0")/lib.sh"
+tiny_setup
+clean() { [ ! -e "$1" ] && [ -z "$(find . -maxdepth 1 -name ".$1*" -print -quit)" ] || die "$1 was left behind"; }
+
+cp -r hf cut && truncate -s 100000 cut/model.safetensors
+expect 65 sf-init model cut -o x; says model.safetensors; clean x
+cp -r hf stage && sed -i 's/"type": "ByteLevel", "add_prefix_space": false/"type": "Whatever", "add_prefix_space": false/' stage/tokenizer.json
+expect 65 sf-init model stage -o x; says Whatever; clean x
+printf 'GGUF\003\000\000\000\377\377\377\377\377\377\377\377' >bad.gguf
+expect 65 sf-init model bad.gguf -o x; clean x
+python3 "$here/../support/make_tiny_model.py" odd family=falcon
+expect 78 sf-init model odd -o x; says falcon; clean x
+expect 66 sf-init model nowhere -o x; says nowhere; clean x
+expect 73 sf-init model hf -o target; says target
+{ head -n 3 chats.jsonl; echo '{"messages": ['; } >broken.jsonl
+expect 65 sf-init draft eagle3 --target target --draft-vocab 64 --data broken.jsonl -o x; says broken.jsonl:4; clean x
+expect 66 sf-init draft eagle3 --target target --draft-vocab 64 --data nothing.jsonl -o x; clean x
+expect 64 sf-train eagle3 --draft draft0 --from feats -o x --set training.learning_rte=1; says "did you mean" learning_rate; clean x
+expect 64 sf-train eagle3 --draft draft0 --form feats -o x; says "--from"; clean x
+expect 78 sf-train eagle3 --draft draft0 --from feats -o x --set training.learning_rate=-1; says training.learning_rate; clean x
+expect 66 sf-train eagle3 -c run.toml --draft draft0 --from nowhere -o x; clean x
+expect 64 script -qec "sf-train eagle3 -c run.toml --draft draft0 --from - -o x" /dev/null; clean x
+
+# A draft of another target, and a stream whose tokenizer differs.
+python3 "$here/../support/make_tiny_model.py" hf2 seed=9 && sf-init model hf2 -o target2 >/dev/null 2>&1
+expect 76 sf-eval accept --target target2 --draft draft0 --prompts chats.jsonl; says target
+sed -i 's/"tr_unused"//' hf2/tokenizer.json && python3 - <<'P'
+import json
+t = json.load(open("hf2/tokenizer.json")); t["model"]["merges"] = t["model"]["merges"][:-1]; json.dump(t, open("hf2/tokenizer.json", "w"))
+P
+sf-init model hf2 -o target3 >/dev/null 2>&1
+expect 76 sf-capture features -c run.toml --target target3 --draft draft0 --data chats.jsonl -o x; clean x
+
+# Rows the template rejects go to a file with their reasons; rows without a supervised token are void; the run goes on.
+{ head -n 20 chats.jsonl; echo '{"id":"odd","messages":[{"role":"user"}]}'; echo '{"id":"mute","messages":[{"role":"user","content":"the"}]}'; } >mixed.jsonl
+sf-capture features -c run.toml --target target --draft draft0 --data mixed.jsonl -o feats >/dev/null 2>err || { cat err; die mixed; }
+grep -q '"odd"' feats/rejected.jsonl || die "no rejected.jsonl with the odd row"
+sf-train eagle3 -c run.toml --draft draft0 --from feats -o run --set training.epochs=1 >/dev/null 2>err || { cat err; die "void rows stopped the run"; }
+says void
+
+# Full disk at any byte: 74, the old state stays, nothing half-written.
+for kib in 0 4 60 200; do
+  expect 74 bash -c "ulimit -f $kib; trap '' XFSZ; exec sf-init model hf -o full"; clean full
+done

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Every ending of a stream: who is told what, which status, and that the same line resumes.
+. "$(dirname "$0")/lib.sh"
+tiny_setup
+sed -i 's/epochs = 4/epochs = 400/' run.toml
+pipe() {  # pipe RUN: capture | train, statuses into cap.rc and train.rc
+  { features 2>cap.err; echo $? >cap.rc; } | { sf-train eagle3 -c run.toml --draft draft0 --from - --ranks 2 -o "$1" --resume auto >train.out 2>train.err; echo $? >train.rc; } &
+  job=$!
+}
+started() { for _ in $(seq 200); do [ -s "$1/metrics.jsonl" ] && return; sleep 0.05; done; cat cap.err train.err; die "no step in 10 s"; }
+pid_of() { pgrep -f -o "sf-$1 .*" -s 0 2>/dev/null || pgrep -o -f "^sf-$1"; }
+ended() { wait $job || true; }
+status() { [ "$(cat $1.rc)" = "$2" ] || { cat cap.err train.err; die "$3: $1 ended with $(cat $1.rc), wanted $2"; }; }
+
+pipe a; started a
+pkill -TERM -o -f "^sf-train eagle3 -c run.toml.*-o a" ; ended
+status train 75 "TERM on the trainer"; status cap 0 "TERM on the trainer"
+pipe a; for _ in $(seq 100); do grep -q resum train.err && break; sleep 0.05; done; sleep 0.5
+pkill -KILL -f "^sf-capture features -c run.toml" ; ended
+status train 69 "capture killed"; grep -q "capture\|producer" train.err || die "the trainer does not say who died"
+[ -e a/latest ] || die "nothing published after the producer died"
+pipe b; started b
+pkill -KILL -f "^sf-train eagle3 -c run.toml.*-o b" ; ended
+status cap 69 "trainer killed"
+sf-shard verify a/latest >/dev/null 2>err || { cat err; die "checkpoint after a kill does not verify"; }
