@@ -24,7 +24,8 @@ Verb features() {
                    .help = "write a directory of features instead of streaming",
                    .letter = 'o'},
                   {.name = "handle-file", .value = "FILE", .help = "publish the stream's handle here, not on stdout"}},
-      .settings = {"capture", "stream", "data"},
+      .settings = {"target", "capture", "data", "stream.credit_mib", "stream.heartbeat_s", "stream.stop_deadline_s",
+                   "stream.bind"},
       .tensor_entry = "sf_capture_features",
   };
 }
@@ -44,7 +45,7 @@ Verb regenerate() {
                    .required = true,
                    .letter = 'o'},
                   {.name = "limit", .value = "N", .help = "only the first N prompts"}},
-      .settings = {"capture", "generate"},
+      .settings = {"target", "generate"},
       .tensor_entry = "sf_capture_regenerate",
   };
 }

@@ -17,7 +17,7 @@ Verb accept() {
                   {.name = "draft", .value = "DIR", .help = "draft checkpoint", .required = true},
                   {.name = "prompts", .value = "FILE", .help = "prompts, JSON Lines", .required = true},
                   {.name = "limit", .value = "N", .help = "only the first N prompts"}},
-      .settings = {"capture", "generate"},
+      .settings = {"target", "generate", "speculation"},
       .tensor_entry = "sf_eval_accept",
   };
 }
@@ -31,7 +31,7 @@ Verb generate() {
       .options = {{.name = "target", .value = "DIR", .help = "target checkpoint", .required = true},
                   {.name = "prompts", .value = "FILE", .help = "prompts, JSON Lines", .required = true},
                   {.name = "limit", .value = "N", .help = "only the first N prompts"}},
-      .settings = {"capture", "generate"},
+      .settings = {"target", "generate"},
       .tensor_entry = "sf_eval_generate",
   };
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/call.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -101,8 +102,8 @@ void Call::log_first_lines() {
   if (!setup_.parsed.verb->settings.empty())
     log(fmt::format("settings sha256={} ({} given, the rest are defaults)", settings.digest(),
                     settings.given_keys().size()));
-  for (const std::string& section : settings.unread_sections())
-    log(fmt::format("section [{}] is not read by {}", section, setup_.parsed.verb->name));
+  std::string unread = fmt::format("{}", fmt::join(settings.unread(), ", "));
+  if (!unread.empty()) log(fmt::format("not read by {}: {}", setup_.parsed.verb->name, unread));
   if (!setup_.verbose) return;
   std::string text = settings.resolved_toml();
   if (!text.empty()) log(text.substr(0, text.size() - 1));

@@ -30,8 +30,7 @@ std::string words_of(const Option& option, const Verb* verb) {
     return text;
   }
   for (const config::Key& key : config::schema()) {
-    std::string section = key.name.substr(0, key.name.find('.'));
-    if (verb && std::find(verb->settings.begin(), verb->settings.end(), section) != verb->settings.end())
+    if (verb && config::reads(verb->settings, key.name))
       text += (text.empty() ? "" : " ") + key.name + "=";
   }
   return text;

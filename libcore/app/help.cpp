@@ -151,7 +151,7 @@ std::string verb_help(const Command& command, const Verb& verb) {
   if (!verb.settings.empty()) {
     std::string sections;
     for (const std::string& section : verb.settings) sections += (sections.empty() ? "" : ", ") + section;
-    text += "\n" + wrapped("Settings it reads, by section: " + sections + ".", 0, 2) + "\n";
+    text += "\n" + wrapped("Settings it reads (sections and keys): " + sections + ".", 0, 2) + "\n";
   }
   text += "\nExamples:\n";
   for (const std::string& one : verb.examples) text += example(one);

@@ -132,13 +132,17 @@ std::vector<std::string> section_names() {
   return names;
 }
 
+bool reads(const std::vector<std::string>& names, std::string_view key) {
+  return std::find(names.begin(), names.end(), key) != names.end() ||
+         std::find(names.begin(), names.end(), section_of(key)) != names.end();
+}
+
 Settings::Settings(std::vector<std::string> sections) : sections_(std::move(sections)) {
   std::vector<std::string> known = section_names();
-  for (const std::string& section : sections_) SF_ASSERT(std::find(known.begin(), known.end(), section) != known.end());
-  for (const Key& key : schema()) {
-    if (std::find(sections_.begin(), sections_.end(), section_of(key.name)) == sections_.end()) continue;
-    entries_[key.name] = Entry{.key = &key, .value = key.otherwise};
-  }
+  for (const std::string& name : sections_)
+    SF_ASSERT(find_key(name) || std::find(known.begin(), known.end(), name) != known.end());
+  for (const Key& key : schema())
+    if (reads(sections_, key.name)) entries_[key.name] = Entry{.key = &key, .value = key.otherwise};
 }
 
 std::string Settings::suggestion(std::string_view key) const {
@@ -172,8 +176,7 @@ void Settings::load_text(std::string_view text, const std::string& path) {
     check_value(*key, one.value, where);
     auto found = entries_.find(one.key);
     if (found == entries_.end()) {
-      std::string section = section_of(one.key);
-      if (std::find(unread_.begin(), unread_.end(), section) == unread_.end()) unread_.push_back(section);
+      unread_.push_back(one.key);
       continue;
     }
     found->second.value = std::move(one.value);
@@ -205,8 +208,7 @@ void Settings::set_value(std::string_view name, Json value, std::string_view ori
   if (found == entries_.end()) {
     std::string read;
     for (const std::string& section : sections_) read += (read.empty() ? "" : ", ") + section;
-    fail(Exit::kUsage, "{}: {} belongs to section [{}], which is not read here (read: {})", origin, name,
-         section_of(name), read.empty() ? "none" : read);
+    fail(Exit::kUsage, "{}: {} is not read here (read: {})", origin, name, read.empty() ? "none" : read);
   }
   check_value(*key, value, origin);
   found->second.value = std::move(value);

@@ -27,11 +27,11 @@ const std::vector<Key>& schema();
 
 class Settings : public AppliedOptions {
  public:
-  // Only keys of these sections may be set; defaults for all of them are present.
+  // What may be set: whole sections ("training") and single keys ("stream.bind"); defaults of all of them are present.
   explicit Settings(std::vector<std::string> sections);
 
   // Unknown keys are kUsage (did you mean ...), bad TOML and bad values kConfig, all with file:line:col. One file
-  // serves several verbs: keys of other known sections are checked and otherwise left alone (unread_sections names
+  // serves several verbs: keys of other known sections are checked and otherwise left alone (unread names
   // them).
   void load_file(const std::string& path);
   void load_text(std::string_view text, const std::string& path);
@@ -50,7 +50,7 @@ class Settings : public AppliedOptions {
   bool given(std::string_view key) const;          // not a default
 
   std::vector<std::string> given_keys() const;  // in schema order
-  const std::vector<std::string>& unread_sections() const { return unread_; }
+  const std::vector<std::string>& unread() const { return unread_; }
 
   // The code that makes a setting true says so (each room for its part); echoed as "applied KEY=VALUE to WHAT by ROOM".
   void applied(std::string_view key, std::string_view value, std::string_view to_what, std::string_view by) override;
@@ -80,5 +80,7 @@ class Settings : public AppliedOptions {
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 // The sections of schema(), in its order.
 std::vector<std::string> section_names();
+// Is `key` among `names`, each a section or a key?
+bool reads(const std::vector<std::string>& names, std::string_view key);
 
 }  // namespace sf::config

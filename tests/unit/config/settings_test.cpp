@@ -147,7 +147,7 @@ TEST(Settings, MalformedAssignmentsAreUsage) {
 TEST(Settings, KeysOfOtherSectionsAreCheckedInFilesAndRefusedOnTheCommandLine) {
   Settings settings({"training"});
   settings.load_text("[training]\nunroll = 3\n[capture]\nmax_length = 128\n", "run.toml");
-  EXPECT_EQ(settings.unread_sections(), std::vector<std::string>{"capture"});
+  EXPECT_EQ(settings.unread(), std::vector<std::string>{"capture.max_length"});
   EXPECT_EQ(caught([&] { settings.load_text("[capture]\nmax_length = 0\n", "run.toml"); }).code(), Exit::kConfig);
   Error error = caught([&] { settings.set("capture.max_length=128", "--set"); });
   EXPECT_EQ(error.code(), Exit::kUsage);
