@@ -3,8 +3,11 @@
 // step 1. Numbers: micro-batch k of a window runs on rank k mod W in round k div W; every gradient folds into fp32 in
 // global order, so any world size gives the same bits.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,7 +15,7 @@
 #include "base/metric_sink.h"
 #include "comm/group.h"
 #include "model/segment.h"
-#include "plan/interval.h"
+#include "plan/schedule.h"
 
 namespace sf::engine {
 
@@ -21,8 +24,10 @@ enum class Mode { kKeep, kRecompute };  // keep the graph between forward and ba
 struct EngineOptions {
   plan::Layout layout = plan::Layout::kDim0;
   Mode mode = Mode::kKeep;
-  Dtype compute = Dtype::kF32;      // gathered parameters and activations
+  Dtype compute = Dtype::kF32;  // gathered parameters and activations; frozen parameters are kept in it
   double call_deadline_s = 120;
+  std::set<std::string> replicated;  // frozen parameters every rank holds whole: no gather
+  std::vector<std::string> facts;    // further lines of the plan all ranks must agree on
 };
 
 struct AdamW {
@@ -30,9 +35,11 @@ struct AdamW {
 };
 
 struct StepResult {
-  double grad_norm = 0;      // before clipping; from an exact accumulator of squares, equal for every world size
-  bool skipped = false;      // a non-finite gradient: nothing was changed on any rank
-  std::string culprit;       // "parameter P, rank R, micro-batch M" when skipped
+  double grad_norm = 0;  // before clipping; from an exact accumulator of squares, equal for every world size
+  bool skipped = false;  // a non-finite gradient: nothing was changed on any rank
+  std::string culprit;   // "parameter P, rank R, micro-batch M" when skipped
+  std::vector<std::string>
+      unused;  // trainable parameters no micro-batch gave a gradient (zeros); each named once a run
 };
 
 // Seconds since the last take_times(), split for the report.
@@ -40,7 +47,9 @@ struct StepTimes {
   double forward = 0, backward = 0, communication = 0, optimizer = 0;
 };
 
-// Four numbers kept apart; predicted by the plan, measured by the allocator's counters.
+// Four numbers kept apart; predicted by the plan, measured by the allocator's counters (process wide; zero unless
+// tensor::install_allocator() was called). At rest: what the engine holds between steps, slots and reduce buffer
+// included. The predicted peak is without activations and boundaries.
 struct MemoryReport {
   uint64_t at_rest = 0, peak_allocated = 0, host = 0, disk = 0;
 };
@@ -48,17 +57,18 @@ struct MemoryReport {
 class Engine {
  public:
   // `spec` names parameters and says which train; segments run in order. Master weights, gradients and moments are fp32
-  // intervals of this rank; frozen parameters keep `stored` bytes as given by load().
+  // intervals of this rank. The group outlives the engine. Errors: those of plan::make_schedule.
   Engine(comm::Group& group, const arch::ModelSpec& spec, std::vector<model::Segment> segments, EngineOptions options);
   ~Engine();
 
-  // Fills this rank's interval of a parameter. `read(lo, hi, span)` writes fp32 elements [lo, hi).
+  // Fills this rank's interval of a parameter (or alias). `read(lo, hi, span)` writes fp32 elements [lo, hi); it may be
+  // called several times, and not at all. Every parameter must be loaded before the first round.
   using ReadInterval = std::function<void(int64_t lo, int64_t hi, std::span<float> to)>;
   void load(const std::string& parameter, const ReadInterval& read);
 
-  // One round of a window: every rank calls it, with its micro-batch or with nothing. Runs forward, then backward from the
-  // scalar boundary `loss`; folds gradients into the window's accumulators. Returns the boundaries named in `keep`
-  // (detached; empty without a micro-batch).
+  // One round of a window: every rank calls it, with its micro-batch or with nothing. Runs forward, then backward from
+  // the scalar boundary `loss`; folds gradients into the window's accumulators. Returns the boundaries named in `keep`
+  // (detached; empty without a micro-batch). An error of one rank ends the round on all (comm::Group::abandon).
   model::Tensors round(const std::optional<model::Tensors>& micro_batch, const std::string& loss,
                        const std::vector<std::string>& keep);
   // Forward only, no graph. Every rank calls it.
@@ -71,7 +81,8 @@ class Engine {
   // The gradient accumulated so far in this window, gathered (fp32).
   at::Tensor gathered_gradient(const std::string& parameter);
 
-  // Optimizer state by name ("<parameter>" master, "<parameter>.exp_avg", "<parameter>.exp_avg_sq"): intervals of this rank.
+  // Optimizer state by name ("<parameter>" master, "<parameter>.exp_avg", "<parameter>.exp_avg_sq"): intervals of this
+  // rank.
   struct Piece {
     std::string name;
     Shape shape;  // of the whole tensor
@@ -79,6 +90,8 @@ class Engine {
     std::span<float> values;
   };
   std::vector<Piece> state();
+  // Fills this rank's interval of one of those, whatever world size wrote it.
+  void load_state(const std::string& name, const ReadInterval& read);
   int64_t steps_done() const;
   void set_steps_done(int64_t steps);
 
@@ -86,10 +99,11 @@ class Engine {
   MemoryReport predicted() const;
   MemoryReport measured() const;
   std::string plan_text() const;  // schedule with every collective and its bytes; equal on all ranks
+  const plan::Schedule& schedule() const;
   comm::Group& group();
 
  private:
-  struct State;
+  class State;
   std::unique_ptr<State> state_;
 };
 

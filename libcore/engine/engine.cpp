@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "engine/state.h"
+#include "tensor/memory.h"
+
+namespace sf::engine {
+
+Engine::Engine(comm::Group& group, const arch::ModelSpec& spec, std::vector<model::Segment> segments,
+               EngineOptions options)
+    : state_(std::make_unique<State>(group, spec, std::move(segments), std::move(options))) {}
+Engine::~Engine() = default;
+
+void Engine::load(const std::string& parameter, const ReadInterval& read) {
+  state_->store.load(state_->store.index_of(parameter), read);
+}
+
+model::Tensors Engine::round(const std::optional<model::Tensors>& micro_batch, const std::string& loss,
+                             const std::vector<std::string>& keep) {
+  return state_->pass(micro_batch, &loss, keep);
+}
+
+model::Tensors Engine::forward(const std::optional<model::Tensors>& inputs, const std::vector<std::string>& keep) {
+  return state_->pass(inputs, nullptr, keep);
+}
+
+StepResult Engine::step(double lr, double max_norm, const AdamW& adamw) {
+  return state_->step(lr, max_norm, adamw);
+}
+
+at::Tensor Engine::gathered(const std::string& parameter) {
+  size_t index = state_->store.index_of(parameter);
+  if (state_->plan.parameters[index].trainable) {
+    return state_->gather_whole(index, state_->store.master(index), "parameter");
+  }
+  return state_->gather_whole(index, state_->store.read_frozen(index), "parameter");
+}
+
+at::Tensor Engine::gathered_gradient(const std::string& parameter) {
+  size_t index = state_->store.index_of(parameter);
+  SF_CHECK(state_->plan.parameters[index].trainable, Exit::kSoftware, "parameter {} is frozen and has no gradient",
+           parameter);
+  return state_->gather_whole(index, state_->window_gradient(index), "gradient");
+}
+
+std::vector<Engine::Piece> Engine::state() {
+  std::vector<Piece> pieces;
+  const Store& store = state_->store;
+  for (size_t p = 0; p < state_->plan.parameters.size(); ++p) {
+    const plan::Held& held = state_->plan.parameters[p];
+    if (!held.trainable) continue;
+    pieces.push_back({held.name, held.shape, store.held(p), store.master(p)});
+    pieces.push_back({held.name + ".exp_avg", held.shape, store.held(p), store.exp_avg(p)});
+    pieces.push_back({held.name + ".exp_avg_sq", held.shape, store.held(p), store.exp_avg_sq(p)});
+  }
+  return pieces;
+}
+
+void Engine::load_state(const std::string& name, const ReadInterval& read) {
+  state_->load_state(name, read);
+}
+
+int64_t Engine::steps_done() const {
+  return state_->steps_done;
+}
+void Engine::set_steps_done(int64_t steps) {
+  SF_CHECK(steps >= 0, Exit::kSoftware, "{} steps done", steps);
+  state_->steps_done = steps;
+}
+
+StepTimes Engine::take_times() {
+  return std::exchange(state_->times, {});
+}
+
+MemoryReport Engine::predicted() const {
+  uint64_t total = state_->plan.memory[static_cast<size_t>(state_->group.rank())].total();
+  return {total, total, 0, 0};
+}
+
+MemoryReport Engine::measured() const {
+  return {state_->at_rest_bytes, tensor::memory().peak, 0, 0};
+}
+
+std::string Engine::plan_text() const {
+  return state_->plan.text();
+}
+const plan::Schedule& Engine::schedule() const {
+  return state_->plan;
+}
+comm::Group& Engine::group() {
+  return state_->group;
+}
+
+}  // namespace sf::engine

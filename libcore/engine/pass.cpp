@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/pass.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/ones_like.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "base/error.h"
+
+namespace sf::engine {
+
+Pass::Pass(const plan::Schedule& plan, const std::vector<model::Segment>& segments, const Store& store, Mode mode,
+           PassCalls calls)
+    : plan_(plan), segments_(segments), store_(store), mode_(mode), calls_(std::move(calls)), saved_(segments.size()) {
+  for (size_t s = 0; s < segments_.size(); ++s) {
+    for (const std::string& name : segments_[s].reads) last_reader_[name] = s;
+  }
+}
+
+void Pass::forward(const std::optional<model::Tensors>& inputs, bool graph, const std::vector<std::string>& keep) {
+  present_ = inputs.has_value();
+  if (present_) boundaries_ = *inputs;
+  wanted_.insert(keep.begin(), keep.end());
+  for (size_t s = 0; s < segments_.size(); ++s) {
+    if (plan_.gathers(s, false)) calls_.gather(s);
+    if (present_) run_segment(s, graph && plan_.groups[s].needs_graph);
+  }
+  if (!present_) return;
+  for (const std::string& name : keep) {
+    auto found = boundaries_.find(name);
+    SF_CHECK(found != boundaries_.end(), Exit::kSoftware, "no segment writes boundary {}", name);
+    kept_[name] = found->second.detach();
+  }
+}
+
+void Pass::run_segment(size_t s, bool graph) {
+  const model::Segment& segment = segments_[s];
+  model::Tensors inputs;
+  for (const std::string& name : segment.reads) {
+    auto found = boundaries_.find(name);
+    SF_CHECK(found != boundaries_.end(), Exit::kSoftware,
+             "segment {} reads boundary {}, which neither the micro-batch nor an earlier segment gives", segment.name,
+             name);
+    inputs[name] = found->second;
+  }
+  model::Tensors outputs = call(s, inputs, graph);
+  for (const std::string& name : segment.writes) {
+    at::Tensor boundary = outputs.at(name).detach();
+    if (graph && outputs.at(name).requires_grad()) boundary.set_requires_grad(true);
+    boundaries_[name] = std::move(boundary);
+  }
+  // Backward begins with the last segment: its graph is still fresh in either mode.
+  bool keeps = mode_ == Mode::kKeep || s + 1 == segments_.size();
+  if (graph) saved_[s] = {std::move(inputs), keeps ? std::move(outputs) : model::Tensors{}};
+  for (const std::string& name : segment.reads) {
+    if (last_reader_.at(name) == s && !wanted_.contains(name)) boundaries_.erase(name);
+  }
+}
+
+// Mode recompute builds the graph and drops it, so that both modes run the same operators and give the same bits.
+model::Tensors Pass::call(size_t s, const model::Tensors& inputs, bool graph) const {
+  const model::Segment& segment = segments_[s];
+  c10::AutoGradMode mode(graph);
+  model::Tensors outputs = segment.forward(store_.parameters(s), inputs);
+  for (const std::string& name : segment.writes) {
+    auto found = outputs.find(name);
+    SF_CHECK(found != outputs.end() && found->second.defined(), Exit::kSoftware, "segment {} did not write boundary {}",
+             segment.name, name);
+    check_output(s, name, found->second);
+  }
+  return outputs;
+}
+
+void Pass::check_output(size_t s, const std::string& name, const at::Tensor& value) const {
+  SF_CHECK(!store_.owns(value), Exit::kSoftware, "segment {}: boundary {} lies in the memory of a parameter",
+           segments_[s].name, name);
+}
+
+void Pass::seed(const std::string& loss) {
+  auto found = boundaries_.find(loss);
+  SF_CHECK(found != boundaries_.end(), Exit::kSoftware, "no segment writes boundary {}, the loss", loss);
+  SF_CHECK(found->second.numel() == 1 && found->second.is_floating_point(), Exit::kSoftware,
+           "boundary {}, the loss, is not a floating scalar", loss);
+  gradients_[loss] = at::ones_like(found->second);
+}
+
+void Pass::backward(const std::string& loss) {
+  if (present_) seed(loss);
+  boundaries_.clear();
+  for (size_t s = segments_.size(); s-- > 0;) {
+    const plan::Group& group = plan_.groups[s];
+    if (!group.needs_graph) continue;
+    if (plan_.gathers(s, true)) calls_.gather(s);
+    std::optional<std::vector<at::Tensor>> gradients;
+    if (present_) gradients = differentiate(s);
+    if (!group.fold_offsets.empty()) calls_.fold(s, std::move(gradients));
+  }
+}
+
+std::vector<at::Tensor> Pass::differentiate(size_t s) {
+  Saved saved = std::move(saved_[s]);
+  saved_[s] = {};
+  const std::vector<at::Tensor>& leaves = store_.leaves(s);
+  std::vector<at::Tensor> roots, seeds, inputs = leaves;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : saved.inputs) {
+    if (!value.requires_grad()) continue;
+    inputs.push_back(value);
+    names.push_back(name);
+  }
+  bool reached = false;
+  for (const std::string& name : segments_[s].writes) reached |= gradients_.contains(name);
+  if (reached && saved.outputs.empty()) saved.outputs = call(s, saved.inputs, true);
+  for (const std::string& name : segments_[s].writes) {
+    auto gradient = gradients_.find(name);
+    if (gradient == gradients_.end()) continue;
+    if (saved.outputs.at(name).requires_grad()) {
+      roots.push_back(saved.outputs.at(name));
+      seeds.push_back(gradient->second);
+    }
+    gradients_.erase(gradient);
+  }
+  std::vector<at::Tensor> result(inputs.size());
+  if (!roots.empty() && !inputs.empty()) result = torch::autograd::grad(roots, inputs, seeds, false, false, true);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const at::Tensor& gradient = result[leaves.size() + i];
+    if (!gradient.defined()) continue;
+    at::Tensor& sum = gradients_[names[i]];
+    sum = sum.defined() ? at::add(sum, gradient) : gradient;
+  }
+  result.resize(leaves.size());
+  return result;
+}
+
+}  // namespace sf::engine

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// One micro-batch through the chain: forward, then reverse with one autograd call a segment. Every rank makes the same
+// collective calls, with a micro-batch or without.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/store.h"
+
+namespace sf::engine {
+
+// What a pass asks of the engine around it.
+struct PassCalls {
+  std::function<void(size_t group)> gather;
+  // Gradients of the group's trainable leaves (undefined: not used); no value without a micro-batch.
+  std::function<void(size_t group, std::optional<std::vector<at::Tensor>> gradients)> fold;
+};
+
+class Pass {
+ public:
+  Pass(const plan::Schedule& plan, const std::vector<model::Segment>& segments, const Store& store, Mode mode,
+       PassCalls calls);
+
+  // `inputs`: boundaries given from outside, or nothing. With `graph`, what backward() needs is kept.
+  void forward(const std::optional<model::Tensors>& inputs, bool graph, const std::vector<std::string>& keep);
+  void backward(const std::string& loss);
+  model::Tensors take_kept() { return std::move(kept_); }
+
+ private:
+  struct Saved {
+    model::Tensors inputs;   // boundaries read: leaves of this segment's graph
+    model::Tensors outputs;  // with their graph; empty in mode recompute
+  };
+  void run_segment(size_t s, bool graph);
+  model::Tensors call(size_t s, const model::Tensors& inputs, bool graph) const;
+  void check_output(size_t s, const std::string& name, const at::Tensor& value) const;
+  std::vector<at::Tensor> differentiate(size_t s);
+  void seed(const std::string& loss);
+
+  const plan::Schedule& plan_;
+  const std::vector<model::Segment>& segments_;
+  const Store& store_;
+  Mode mode_;
+  PassCalls calls_;
+  bool present_ = false;
+  std::set<std::string, std::less<>> wanted_;  // boundaries to return
+  std::map<std::string, size_t, std::less<>> last_reader_;
+  model::Tensors boundaries_, kept_, gradients_;
+  std::vector<Saved> saved_;
+};
+
+}  // namespace sf::engine

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/state.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "base/fault.h"
+#include "ops/optimizer_kernels.h"
+#include "tensor/memory.h"
+#include "tensor/threads.h"
+
+namespace sf::engine {
+namespace {
+
+plan::Schedule plan_of(const comm::Group& group, const arch::ModelSpec& spec,
+                       const std::vector<model::Segment>& segments, const EngineOptions& options) {
+  std::vector<arch::Segment> described;
+  for (const model::Segment& segment : segments) {
+    described.push_back({segment.name, segment.parameters, segment.reads, segment.writes, 0});
+  }
+  plan::ScheduleOptions wanted{group.world(),      options.layout, options.compute, options.mode == Mode::kRecompute,
+                               options.replicated, options.facts};
+  wanted.facts.push_back(fmt::format("threads {}", tensor::threads()));
+  return plan::make_schedule(spec, described, wanted);
+}
+
+std::string first_line(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+}  // namespace
+
+Engine::State::State(comm::Group& g, const arch::ModelSpec& spec, std::vector<model::Segment> s, EngineOptions o)
+    : group(g),
+      options(std::move(o)),
+      segments(std::move(s)),
+      plan(plan_of(g, spec, segments, options)),
+      before_bytes(tensor::memory().allocated),
+      store(plan, spec, segments, group),
+      at_rest_bytes(tensor::memory().allocated - before_bytes),
+      uses_(plan.parameters.size(), 0) {}
+
+comm::Call Engine::State::call(std::string_view tag) const {
+  return {tag, Deadline::after(Seconds(options.call_deadline_s))};
+}
+
+void Engine::State::check_ready() {
+  if (ready_) return;
+  for (size_t p = 0; p < plan.parameters.size(); ++p) {
+    SF_CHECK(store.loaded(p), Exit::kSoftware, "parameter {} was never loaded", plan.parameters[p].name);
+  }
+  agree_on_plan();
+  ready_ = true;
+}
+
+void Engine::State::agree_on_plan() {
+  std::string mine = plan.text(), digest = plan.digest();
+  auto world = static_cast<size_t>(group.world());
+  std::vector<size_t> sizes(world, digest.size());
+  std::string all(digest.size() * world, ' ');
+  group.all_gather(std::as_bytes(std::span(digest)), sizes, std::as_writable_bytes(std::span(all)),
+                   call("compare plans"));
+  for (size_t r = 0; r < world; ++r) {
+    if (std::string_view(all).substr(r * digest.size(), digest.size()) != digest) report_difference(mine);
+  }
+}
+
+// All ranks come here together: equal digests everywhere, or a difference everybody sees.
+void Engine::State::report_difference(const std::string& mine) {
+  auto world = static_cast<size_t>(group.world());
+  std::vector<int64_t> lengths(world, 0);
+  lengths[static_cast<size_t>(group.rank())] = static_cast<int64_t>(mine.size());
+  group.all_reduce_sum(lengths, call("compare plans: lengths"));
+  std::vector<size_t> sizes(lengths.begin(), lengths.end());
+  size_t total = 0;
+  for (size_t size : sizes) total += size;
+  std::string all(total, ' ');
+  group.all_gather(std::as_bytes(std::span(mine)), sizes, std::as_writable_bytes(std::span(all)),
+                   call("compare plans: texts"));
+  std::string_view first = std::string_view(all).substr(0, sizes[0]);
+  size_t at = sizes[0];
+  for (size_t r = 1; r < world; ++r) {
+    std::string difference = plan::first_difference(first, std::string_view(all).substr(at, sizes[r]));
+    SF_CHECK(difference.empty(), Exit::kProtocol, "plans differ between rank 0 (here) and rank {} (there): {}", r,
+             difference);
+    at += sizes[r];
+  }
+  fail(Exit::kSoftware, "plans have different digests and equal texts");
+}
+
+void Engine::State::gather(size_t g) {
+  std::string tag = "gather " + plan.groups[g].name;
+  timed_call([&] { store.gather(g, call(tag)); });
+}
+
+model::Tensors Engine::State::pass(const std::optional<model::Tensors>& micro_batch, const std::string* loss,
+                                   const std::vector<std::string>& keep) {
+  try {
+    check_ready();
+    PassCalls calls{[this](size_t g) { gather(g); },
+                    [this](size_t g, auto gradients) { fold(g, std::move(gradients)); }};
+    Pass pass(plan, segments, store, options.mode, calls);
+    double start = monotonic_s(), waited = times.communication;
+    pass.forward(micro_batch, loss != nullptr, keep);
+    double turn = monotonic_s(), waited_forward = times.communication - waited;
+    times.forward += turn - start - waited_forward;
+    if (loss) {
+      pass.backward(*loss);
+      times.backward += monotonic_s() - turn - (times.communication - waited - waited_forward);
+      ++round_;
+    }
+    return pass.take_kept();
+  } catch (const std::exception& error) {
+    group.abandon(first_line(error.what()));
+    throw;
+  }
+}
+
+void Engine::State::fold(size_t g, std::optional<std::vector<at::Tensor>> gradients) {
+  const std::vector<size_t>& offsets = plan.groups[g].fold_offsets;
+  std::span<float> packed = store.reduce_buffer().first(offsets.back());
+  bool present = gradients.has_value();
+  if (present) pack(g, std::move(*gradients));
+  if (fault("engine.local_sum")) {
+    std::vector<float>& sum = local_sums_[g];
+    sum.resize(packed.size(), 0.0f);
+    if (present) ops::fold_add(sum, packed);
+    return;
+  }
+  std::string tag = "fold " + plan.groups[g].name;
+  timed_call([&] {
+    group.reduce_fold(present ? packed : std::span<float>{}, present, offsets, store.accumulators(g), call(tag));
+  });
+}
+
+// Rank-major: what each rank owns lies together. A gradient is freed as soon as it is packed.
+void Engine::State::pack(size_t g, std::vector<at::Tensor> gradients) {
+  const std::vector<size_t>& parameters = store.trainable_members(g);
+  std::span<float> packed = store.reduce_buffer();
+  std::vector<size_t> at(plan.groups[g].fold_offsets.begin(), plan.groups[g].fold_offsets.end() - 1);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    at::Tensor gradient = gradients[i].defined() ? gradients[i].contiguous() : at::Tensor{};
+    gradients[i].reset();
+    if (gradient.defined()) ++uses_[parameters[i]];
+    const auto& intervals = plan.parameters[parameters[i]].intervals;
+    for (size_t r = 0; r < intervals.size(); ++r) {
+      auto size = static_cast<size_t>(intervals[r].size());
+      std::span<float> to = packed.subspan(at[r], size);
+      at[r] += size;
+      if (size == 0) continue;
+      if (!gradient.defined()) {
+        std::memset(to.data(), 0, to.size_bytes());
+      } else if (gradient.scalar_type() == at::kBFloat16) {
+        const auto* from = static_cast<const uint16_t*>(gradient.const_data_ptr()) + intervals[r].lo;
+        ops::from_bf16({from, size}, to);
+      } else {
+        std::memcpy(to.data(), gradient.const_data_ptr<float>() + intervals[r].lo, to.size_bytes());
+      }
+      if (ops::first_non_finite(to)) note_non_finite(parameters[i]);
+    }
+  }
+}
+
+void Engine::State::note_non_finite(size_t parameter) {
+  Culprit now{round_ * group.world() + group.rank(), static_cast<int64_t>(parameter), group.rank()};
+  culprit_ = std::min(culprit_, now);
+}
+
+at::Tensor Engine::State::gather_whole(size_t parameter, std::span<const float> mine, std::string_view what) {
+  const plan::Held& held = plan.parameters[parameter];
+  at::Tensor whole = at::empty(held.shape, at::TensorOptions().dtype(at::kFloat));
+  std::span<float> into(whole.mutable_data_ptr<float>(), static_cast<size_t>(whole.numel()));
+  if (held.replicated) {
+    std::copy(mine.begin(), mine.end(), into.begin());
+    return whole;
+  }
+  std::vector<size_t> sizes;
+  for (const plan::Interval& interval : held.intervals) {
+    sizes.push_back(static_cast<size_t>(interval.size()) * sizeof(float));
+  }
+  std::string tag = fmt::format("gather {} {}", what, held.name);
+  group.all_gather(std::as_bytes(mine), sizes, std::as_writable_bytes(into), call(tag));
+  return whole;
+}
+
+void Engine::State::load_state(const std::string& name, const ReadInterval& read) {
+  std::string_view parameter = name;
+  std::span<float> (Store::*part)(size_t) const = &Store::master;
+  if (name.ends_with(".exp_avg")) {
+    parameter.remove_suffix(std::string_view(".exp_avg").size());
+    part = &Store::exp_avg;
+  } else if (name.ends_with(".exp_avg_sq")) {
+    parameter.remove_suffix(std::string_view(".exp_avg_sq").size());
+    part = &Store::exp_avg_sq;
+  } else {
+    return store.load(store.index_of(name), read);
+  }
+  size_t index = store.index_of(parameter);
+  SF_CHECK(plan.parameters[index].trainable, Exit::kSoftware, "{}: parameter {} is frozen and has no moments", name,
+           parameter);
+  const plan::Interval& mine = store.held(index);
+  if (!mine.empty()) read(mine.lo, mine.hi, (store.*part)(index));
+}
+
+}  // namespace sf::engine

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's inside: plan, store, the window's gradients, the step.
+#pragma once
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/pass.h"
+#include "engine/store.h"
+
+namespace sf::engine {
+
+class Engine::State {
+ public:
+  State(comm::Group& group, const arch::ModelSpec& spec, std::vector<model::Segment> segments, EngineOptions options);
+
+  model::Tensors pass(const std::optional<model::Tensors>& micro_batch, const std::string* loss,
+                      const std::vector<std::string>& keep);
+  StepResult step(double lr, double max_norm, const AdamW& adamw);
+  at::Tensor gather_whole(size_t parameter, std::span<const float> mine, std::string_view what);
+  std::vector<float> window_gradient(size_t parameter) const;  // this rank's interval, all accumulators added
+  void load_state(const std::string& name, const ReadInterval& read);
+
+  comm::Group& group;
+  EngineOptions options;
+  std::vector<model::Segment> segments;
+  plan::Schedule plan;
+  uint64_t before_bytes;  // in tensors of this process before the store
+  Store store;
+  uint64_t at_rest_bytes;  // measured: what the store took
+  int64_t steps_done = 0;
+  StepTimes times;
+
+ private:
+  // The first non-finite gradient of a window: smallest micro-batch, then smallest parameter.
+  struct Culprit {
+    int64_t micro_batch = INT64_MAX, parameter = INT64_MAX, rank = 0;
+    auto operator<=>(const Culprit&) const = default;
+  };
+
+  comm::Call call(std::string_view tag) const;
+  template <typename Body>
+  void timed_call(Body&& body) {
+    double start = monotonic_s();
+    body();
+    times.communication += monotonic_s() - start;
+  }
+  void check_ready();
+  void agree_on_plan();
+  [[noreturn]] void report_difference(const std::string& mine);
+  void gather(size_t group);
+  void fold(size_t group, std::optional<std::vector<at::Tensor>> gradients);
+  void pack(size_t group, std::vector<at::Tensor> gradients);
+  void note_non_finite(size_t parameter);
+  void fold_local_sums();
+  void add_accumulators();
+  Culprit worst_of_all_ranks();
+  std::string describe(const Culprit& culprit) const;
+  std::vector<std::string> fresh_unused(std::span<const int64_t> uses);
+  void update(double lr, double scale, const AdamW& adamw);
+
+  bool ready_ = false;
+  int64_t round_ = 0;  // of this window
+  Culprit culprit_;
+  std::vector<int64_t> uses_;  // of each parameter in this window, by this rank's micro-batches
+  std::set<std::string> named_unused_;
+  std::map<size_t, std::vector<float>> local_sums_;  // fault engine.local_sum
+};
+
+}  // namespace sf::engine
