@@ -52,7 +52,7 @@ void each_record(const std::string& text, const std::filesystem::path& file, Vis
 }
 
 void keep_up_to(const std::filesystem::path& file, int64_t step) {
-  if (!std::filesystem::exists(file)) return;
+  if (!std::filesystem::is_regular_file(file)) return;
   std::string text = read_file(file, kMostBytes), kept;
   each_record(text, file, [&](std::string_view line, const Record& record) {
     if (record.step > step && !fault("report.keep_later_records")) return;

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "report/report.h"
+#include "report/svg.h"
+
+namespace sf::report {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr size_t kMostPoints = 600;  // of a line
+constexpr size_t kMostColumns = 90;  // of a stack
+constexpr size_t kMostUnrolled = 9;  // lines of one chart
+constexpr double kMiB = 1048576;
+
+double number(const Json& record, std::string_view key) {
+  return record.get_double(key, kNone);
+}
+
+std::vector<const Record*> steps_of(const std::vector<Record>& records) {
+  std::vector<const Record*> steps;
+  for (const Record& record : records)
+    if (record.event == "step") steps.push_back(&record);
+  return steps;
+}
+
+struct Column {
+  std::vector<double> x, y;
+  bool any = false;
+};
+
+Column column(const std::vector<const Record*>& steps, std::string_view key) {
+  Column result;
+  for (const Record* step : steps) {
+    result.x.push_back(static_cast<double>(step->step));
+    result.y.push_back(number(step->fields, key));
+    result.any = result.any || std::isfinite(result.y.back());
+  }
+  return result;
+}
+
+// How many steps a smoothed point looks back on.
+double window_of(size_t steps) {
+  return std::clamp(static_cast<double>(steps) / 25, 1.0, 200.0);
+}
+
+std::vector<double> resumes(const std::vector<Record>& records) {
+  std::vector<double> marks;
+  for (const Record& record : records)
+    if (record.event == "run" && record.step > 0) marks.push_back(static_cast<double>(record.step));
+  return marks;
+}
+
+// Raw values behind their smoothed line.
+LineChart curve(const std::string& title, const std::string& unit, const Column& values, int colour) {
+  LineChart chart{.title = title, .x_label = "step", .y_label = unit};
+  Series raw = thinned({.x = values.x, .y = values.y, .faint = true, .colour = colour}, kMostPoints);
+  double window = window_of(values.x.size());
+  Series line = thinned({.x = values.x, .y = smoothed(values.y, window), .colour = colour}, kMostPoints);
+  line.low.clear();
+  line.high.clear();
+  chart.series = {raw, line};
+  return chart;
+}
+
+void add_curve(std::vector<Chart>& charts, const std::vector<Record>& records, const char* key, LineChart chart,
+               bool from_zero) {
+  chart.from_zero = from_zero;
+  chart.marks = resumes(records);
+  charts.push_back({.name = key, .svg = line_chart(chart)});
+}
+
+void add_accuracy(std::vector<Chart>& charts, const std::vector<Record>& records,
+                  const std::vector<const Record*>& steps) {
+  LineChart chart{.title = "Accuracy of each unrolled step", .x_label = "step", .y_label = "share of tokens"};
+  for (size_t i = 0; i < kMostUnrolled; ++i) {
+    Column values = column(steps, fmt::format("accuracy.{}", i));
+    if (!values.any) break;
+    Series line = thinned({.name = fmt::format("position {}", i + 1),
+                           .x = values.x,
+                           .y = smoothed(values.y, window_of(steps.size())),
+                           .colour = 100 + static_cast<int>(i)},
+                          kMostPoints);
+    line.low.clear();
+    line.high.clear();
+    chart.series.push_back(std::move(line));
+  }
+  if (chart.series.empty()) return;
+  chart.from_zero = true;
+  chart.marks = resumes(records);
+  charts.push_back({.name = "accuracy",
+                    .svg = line_chart(chart),
+                    .note = "Share of supervised tokens where the draft's first choice is the target's. Smoothed."});
+}
+
+std::string label_of(const Json& record, size_t index) {
+  return record.get_string("label", fmt::format("draft {}", index + 1));
+}
+
+void add_acceptance(std::vector<Chart>& charts, const std::vector<Json>& acceptance) {
+  if (acceptance.empty()) return;
+  BarChart lengths{.title = "Acceptance length", .y_label = "tokens a verification", .names = {"acceptance length"}};
+  BarChart rates{.title = "Acceptance rate by position", .y_label = "share accepted"};
+  lengths.values.resize(1);
+  size_t positions = 0;
+  for (const Json& record : acceptance)
+    if (const Json* list = record.find("per_position")) positions = std::max(positions, list->as_array().size());
+  for (size_t i = 0; i < positions; ++i) rates.groups.push_back(fmt::format("position {}", i + 1));
+  for (size_t i = 0; i < acceptance.size(); ++i) {
+    const Json& record = acceptance[i];
+    lengths.groups.push_back(label_of(record, i));
+    lengths.values[0].push_back(number(record, "acceptance_length"));
+    lengths.notes.push_back(record.contains("n") ? fmt::format("n = {} prompts", record.at("n").as_int()) : "");
+    rates.names.push_back(label_of(record, i));
+    std::vector<double> row(positions, kNone);
+    if (const Json* list = record.find("per_position"))
+      for (size_t p = 0; p < list->as_array().size(); ++p) row[p] = list->as_array()[p].as_double();
+    rates.values.push_back(std::move(row));
+  }
+  charts.push_back(
+      {.name = "acceptance",
+       .svg = bar_chart(lengths),
+       .note = "Tokens committed per verification on held prompts, the bonus token included; 1 is no gain."});
+  if (positions > 0) charts.push_back({.name = "acceptance-positions", .svg = bar_chart(rates)});
+}
+
+void add_times(std::vector<Chart>& charts, const std::vector<const Record*>& steps) {
+  StackChart chart{.title = "Where a step's time goes", .x_label = "step", .y_label = "seconds"};
+  std::vector<Column> parts;
+  for (const char* name : {"data", "forward", "backward", "communication", "optimizer"}) {
+    Column part = column(steps, fmt::format("time.{}", name));
+    if (!part.any) continue;
+    chart.names.push_back(name);
+    parts.push_back(std::move(part));
+  }
+  if (parts.empty()) return;
+  double whole = 0;
+  std::vector<double> sums;
+  for (const Column& part : parts) {
+    double sum = 0;
+    for (double value : part.y) sum += std::isfinite(value) ? value : 0;
+    sums.push_back(sum);
+    whole += sum;
+    Series binned = thinned({.x = part.x, .y = part.y}, kMostColumns);
+    chart.x = binned.x;
+    chart.values.push_back(binned.y);
+  }
+  std::string note;
+  for (size_t i = 0; i < sums.size(); ++i)
+    note +=
+        fmt::format("{}{} {:.1f} %", note.empty() ? "" : " · ", chart.names[i], whole > 0 ? 100 * sums[i] / whole : 0);
+  charts.push_back({.name = "time", .svg = stack_chart(chart), .note = note + " of the steps' time on rank 0."});
+}
+
+void add_memory(std::vector<Chart>& charts, const std::vector<Record>& records) {
+  const Record* last = nullptr;
+  for (const Record& record : records)
+    if (record.event == "memory") last = &record;
+  if (!last) return;
+  BarChart chart{.title = "Memory of a rank", .y_label = "MiB", .names = {"predicted", "measured"}, .decimals = 1};
+  chart.values.resize(2);
+  for (const auto& [key, title] :
+       {std::pair{"at_rest", "at rest"}, {"peak_allocated", "peak allocated"}, {"host", "host"}, {"disk", "disk"}}) {
+    double predicted = number(last->fields, fmt::format("predicted.{}", key)) / kMiB;
+    double measured = number(last->fields, fmt::format("measured.{}", key)) / kMiB;
+    if (!std::isfinite(predicted) && !std::isfinite(measured)) continue;
+    chart.groups.push_back(title);
+    chart.values[0].push_back(predicted);
+    chart.values[1].push_back(measured);
+  }
+  if (!chart.groups.empty()) charts.push_back({.name = "memory", .svg = bar_chart(chart)});
+}
+
+}  // namespace
+
+std::vector<Chart> charts_of(const std::vector<Record>& records, const std::vector<Json>& acceptance) {
+  std::vector<const Record*> steps = steps_of(records);
+  std::vector<Chart> charts;
+  if (Column loss = column(steps, "loss"); loss.any) {
+    add_curve(charts, records, "loss", curve("Loss", "per supervised token", loss, 0), false);
+    charts.back().note = "Each step, and smoothed.";
+  }
+  add_accuracy(charts, records, steps);
+  add_acceptance(charts, acceptance);
+  add_times(charts, steps);
+  add_memory(charts, records);
+  if (Column rate = column(steps, "lr"); rate.any)
+    add_curve(charts, records, "lr", curve("Learning rate", "", rate, 4), true);
+  if (Column norm = column(steps, "grad_norm"); norm.any)
+    add_curve(charts, records, "grad_norm", curve("Gradient norm, before clipping", "", norm, 5), true);
+  return charts;
+}
+
+}  // namespace sf::report
