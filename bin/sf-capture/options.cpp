@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/command.h"
+#include "tool/inspect_stream.h"
 
 using sf::app::Command;
 using sf::app::Verb;
@@ -50,11 +51,23 @@ Verb regenerate() {
   };
 }
 
+Verb inspect() {
+  return {
+      .name = "inspect",
+      .purpose = "a stream's handle or a directory of features, as text",
+      .examples = {"sf-capture inspect features", "sf-capture inspect features --rows"},
+      .options = {{.name = "rows", .help = "one line a sample"}},
+      .takes_positional = true,
+      .positional_help = "WHAT  directory of features, handle file, or - for a handle on stdin",
+      .run = sf::tool::inspect_stream,
+  };
+}
+
 }  // namespace
 
 const Command& command() {
   static const Command capture = {.name = "sf-capture",
                                   .purpose = "what a target model says and thinks, as training data",
-                                  .verbs = {features(), regenerate()}};
+                                  .verbs = {features(), regenerate(), inspect()}};
   return capture;
 }

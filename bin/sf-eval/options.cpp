@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/command.h"
+#include "tool/report_run.h"
 
 using sf::app::Command;
 using sf::app::Verb;
@@ -36,10 +37,30 @@ Verb generate() {
   };
 }
 
+Verb report() {
+  return {
+      .name = "report",
+      .purpose = "a run as one page with its curves",
+      .examples = {"sf-eval report run -o report.html",
+                   "sf-eval report run --acceptance before.json --acceptance after.json"},
+      .options = {{.name = "output",
+                   .value = "FILE",
+                   .help = "the page; default RUN/report.html; curves beside it",
+                   .letter = 'o'},
+                  {.name = "acceptance",
+                   .value = "FILE",
+                   .help = "a record of sf-eval accept --format json; default: accept*.json in RUN or beside it",
+                   .repeatable = true}},
+      .takes_positional = true,
+      .positional_help = "RUN  directory of the run",
+      .run = sf::tool::report_run,
+  };
+}
+
 }  // namespace
 
 const Command& command() {
   static const Command eval = {
-      .name = "sf-eval", .purpose = "measure what was trained", .verbs = {accept(), generate()}};
+      .name = "sf-eval", .purpose = "measure what was trained", .verbs = {accept(), generate(), report()}};
   return eval;
 }

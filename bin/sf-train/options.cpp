@@ -31,7 +31,8 @@ Verb eagle3() {
                   {.name = "reference-quirks",
                    .help = "reproduce known faults of the reference",
                    .setting = "training.reference_quirks"}},
-      .settings = {"training", "engine", "shard", "stream.credit_mib", "stream.heartbeat_s", "stream.rejoin_deadline_s"},
+      .settings = {"training", "engine", "shard", "stream.credit_mib", "stream.heartbeat_s",
+                   "stream.rejoin_deadline_s"},
       .tensor_entry = "sf_train_eagle3",
       .ranks = true,
   };

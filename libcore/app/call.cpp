@@ -53,6 +53,11 @@ std::string Call::get(std::string_view option, std::string_view otherwise) const
   return setup_.parsed.last(option, otherwise);
 }
 
+std::vector<std::string> Call::all(std::string_view option) const {
+  auto found = setup_.parsed.values.find(std::string(option));
+  return found == setup_.parsed.values.end() ? std::vector<std::string>{} : found->second;
+}
+
 void Call::result(std::string_view line) {
   if (setup_.ranks.rank != 0) return;
   std::string whole = std::string(line) + "\n";

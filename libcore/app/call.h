@@ -31,6 +31,7 @@ class Call : public Invocation {
   bool has(std::string_view option) const override { return setup_.parsed.has(option); }
   std::string get(std::string_view option) const override;
   std::string get(std::string_view option, std::string_view otherwise) const override;
+  std::vector<std::string> all(std::string_view option) const override;
   const std::vector<std::string>& positional() const override { return setup_.parsed.positional; }
   config::Settings& settings() override { return setup_.settings; }
   bool plan_only() const override { return has("plan"); }

@@ -59,6 +59,7 @@ class Invocation {
   virtual bool has(std::string_view option) const = 0;
   virtual std::string get(std::string_view option) const = 0;  // kUsage naming the option if it was not given
   virtual std::string get(std::string_view option, std::string_view otherwise) const = 0;
+  virtual std::vector<std::string> all(std::string_view option) const = 0;  // of a repeatable option; may be empty
   virtual const std::vector<std::string>& positional() const = 0;
   virtual config::Settings& settings() = 0;
   virtual bool plan_only() const = 0;    // --plan: resolve, check, predict; touch nothing

@@ -30,8 +30,7 @@ std::string words_of(const Option& option, const Verb* verb) {
     return text;
   }
   for (const config::Key& key : config::schema()) {
-    if (verb && config::reads(verb->settings, key.name))
-      text += (text.empty() ? "" : " ") + key.name + "=";
+    if (verb && config::reads(verb->settings, key.name)) text += (text.empty() ? "" : " ") + key.name + "=";
   }
   return text;
 }

@@ -56,13 +56,18 @@ std::vector<double> resumes(const std::vector<Record>& records) {
 }
 
 // Raw values behind their smoothed line.
-LineChart curve(const std::string& title, const std::string& unit, const Column& values, int colour) {
+LineChart curve(const std::string& title, const std::string& unit, const Column& values, int colour, bool smooth) {
   LineChart chart{.title = title, .x_label = "step", .y_label = unit};
   Series raw = thinned({.x = values.x, .y = values.y, .faint = true, .colour = colour}, kMostPoints);
   double window = window_of(values.x.size());
   Series line = thinned({.x = values.x, .y = smoothed(values.y, window), .colour = colour}, kMostPoints);
   line.low.clear();
   line.high.clear();
+  if (!smooth) {  // a value that is set, not measured
+    raw.faint = false;
+    chart.series = {raw};
+    return chart;
+  }
   chart.series = {raw, line};
   return chart;
 }
@@ -80,16 +85,21 @@ void add_accuracy(std::vector<Chart>& charts, const std::vector<Record>& records
   for (size_t i = 0; i < kMostUnrolled; ++i) {
     Column values = column(steps, fmt::format("accuracy.{}", i));
     if (!values.any) break;
-    Series line = thinned({.name = fmt::format("position {}", i + 1),
-                           .x = values.x,
-                           .y = smoothed(values.y, window_of(steps.size())),
-                           .colour = 100 + static_cast<int>(i)},
-                          kMostPoints);
+    Series line = thinned(
+        {
+            .name = fmt::format("position {}", i + 1),
+            .x = values.x,
+            .y = smoothed(values.y, window_of(steps.size())),
+        },
+        kMostPoints);
     line.low.clear();
     line.high.clear();
     chart.series.push_back(std::move(line));
   }
   if (chart.series.empty()) return;
+  size_t count = chart.series.size();
+  for (size_t i = 0; i < count; ++i)  // spread over the ramp
+    chart.series[i].colour = 100 + static_cast<int>(count > 1 ? i * std::min<size_t>(8, 2 * count) / (count - 1) : 0);
   chart.from_zero = true;
   chart.marks = resumes(records);
   charts.push_back({.name = "accuracy",
@@ -99,6 +109,15 @@ void add_accuracy(std::vector<Chart>& charts, const std::vector<Record>& records
 
 std::string label_of(const Json& record, size_t index) {
   return record.get_string("label", fmt::format("draft {}", index + 1));
+}
+
+// What came before is grey, what counts is the first colour.
+std::vector<int> before_and_after(size_t count) {
+  if (count < 2) return {0};
+  std::vector<int> colours = {7};
+  for (size_t i = 1; i + 1 < count; ++i) colours.push_back(static_cast<int>(i));
+  colours.push_back(0);
+  return colours;
 }
 
 void add_acceptance(std::vector<Chart>& charts, const std::vector<Json>& acceptance) {
@@ -121,6 +140,7 @@ void add_acceptance(std::vector<Chart>& charts, const std::vector<Json>& accepta
       for (size_t p = 0; p < list->as_array().size(); ++p) row[p] = list->as_array()[p].as_double();
     rates.values.push_back(std::move(row));
   }
+  lengths.colours = rates.colours = before_and_after(acceptance.size());
   charts.push_back(
       {.name = "acceptance",
        .svg = bar_chart(lengths),
@@ -162,6 +182,7 @@ void add_memory(std::vector<Chart>& charts, const std::vector<Record>& records) 
     if (record.event == "memory") last = &record;
   if (!last) return;
   BarChart chart{.title = "Memory of a rank", .y_label = "MiB", .names = {"predicted", "measured"}, .decimals = 1};
+  chart.colours = before_and_after(2);
   chart.values.resize(2);
   for (const auto& [key, title] :
        {std::pair{"at_rest", "at rest"}, {"peak_allocated", "peak allocated"}, {"host", "host"}, {"disk", "disk"}}) {
@@ -181,7 +202,7 @@ std::vector<Chart> charts_of(const std::vector<Record>& records, const std::vect
   std::vector<const Record*> steps = steps_of(records);
   std::vector<Chart> charts;
   if (Column loss = column(steps, "loss"); loss.any) {
-    add_curve(charts, records, "loss", curve("Loss", "per supervised token", loss, 0), false);
+    add_curve(charts, records, "loss", curve("Loss", "per supervised token", loss, 0, true), false);
     charts.back().note = "Each step, and smoothed.";
   }
   add_accuracy(charts, records, steps);
@@ -189,9 +210,9 @@ std::vector<Chart> charts_of(const std::vector<Record>& records, const std::vect
   add_times(charts, steps);
   add_memory(charts, records);
   if (Column rate = column(steps, "lr"); rate.any)
-    add_curve(charts, records, "lr", curve("Learning rate", "", rate, 4), true);
+    add_curve(charts, records, "lr", curve("Learning rate", "", rate, 4, false), true);
   if (Column norm = column(steps, "grad_norm"); norm.any)
-    add_curve(charts, records, "grad_norm", curve("Gradient norm, before clipping", "", norm, 5), true);
+    add_curve(charts, records, "grad_norm", curve("Gradient norm, before clipping", "", norm, 5, true), true);
   return charts;
 }
 

@@ -79,6 +79,13 @@ std::string tiles(const std::vector<const Record*>& steps, const std::vector<Jso
 std::string cell(const Json& value) {
   if (value.is_string()) return value.as_string();
   if (value.is_int()) return grouped(value.as_int());
+  if (value.is_array()) {
+    std::string text;
+    for (const Json& item : value.as_array())
+      text +=
+          (text.empty() ? "" : ", ") + (item.is_number() && !item.is_int() ? fixed(item.as_double(), 3) : cell(item));
+    return text;
+  }
   return value.is_null() ? "none" : value.dump();
 }
 
@@ -155,7 +162,8 @@ std::string page_of(const std::string& name, const std::vector<Record>& records,
 std::vector<std::filesystem::path> write_report(const std::filesystem::path& run_dir, const std::filesystem::path& out,
                                                 const std::vector<Json>& acceptance) {
   std::vector<Record> records = read_metrics(run_dir / "metrics.jsonl");
-  std::string name = std::filesystem::weakly_canonical(run_dir).filename().string();
+  std::filesystem::path whole = std::filesystem::weakly_canonical(run_dir);
+  std::string name = (whole.parent_path().filename() / whole.filename()).string();
   std::string page = page_of(name, records, acceptance);
   std::vector<std::filesystem::path> files = write_charts(charts_of(records, acceptance), out);
   write_atomic(out, page);

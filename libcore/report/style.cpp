@@ -48,13 +48,13 @@ main { max-width: 1240px; margin: 0 auto; padding: 40px 28px 64px; }
 h1 { font-size: 28px; line-height: 1.2; margin: 0 0 4px; letter-spacing: -.01em; }
 h2 { font-size: 15px; margin: 0 0 10px; }
 .sub { color: var(--soft); margin: 0 0 28px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(180px, 1fr)); gap: 14px; margin-bottom: 22px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 14px; margin-bottom: 22px; }
 .tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: 12px; }
-.tile { padding: 14px 18px 12px; }
-.tile .n { font-size: 26px; font-weight: 680; letter-spacing: -.01em; font-variant-numeric: tabular-nums; }
+.tile { padding: 12px 16px 10px; }
+.tile .n { font-size: 20px; white-space: nowrap; font-weight: 680; letter-spacing: -.01em; font-variant-numeric: tabular-nums; }
 .tile .w { color: var(--soft); font-size: 13px; }
 .cards { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 22px; }
-.card { padding: 16px 18px 10px; min-width: 0; }
+.card { padding: 18px 20px 10px; min-width: 0; }
 .card p { color: var(--soft); font-size: 13px; margin: 4px 0 8px; }
 .wide { grid-column: 1 / -1; padding-bottom: 18px; }
 @media (max-width: 860px) { .cards { grid-template-columns: minmax(0, 1fr); } main { padding: 24px 14px 40px; } }

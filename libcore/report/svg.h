@@ -31,6 +31,7 @@ struct BarChart {
   std::vector<std::string> names;           // bars of a group
   std::vector<std::vector<double>> values;  // [name][group]; not finite: no bar, written as "not run"
   std::vector<std::string> notes;           // one a group, below its label; may be empty
+  std::vector<int> colours;                 // one a name, or one a group if there is one name; empty: in order
   int decimals = 2;
 };
 

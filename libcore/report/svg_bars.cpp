@@ -14,9 +14,14 @@ namespace {
 constexpr double kGroupShare = 0.62;  // of a group's place that its bars fill
 constexpr double kWidestBar = 84;
 
-std::vector<std::pair<std::string, int>> legend_of(const std::vector<std::string>& names) {
+int colour_at(const std::vector<int>& colours, size_t index) {
+  return index < colours.size() ? colours[index] : static_cast<int>(index);
+}
+
+std::vector<std::pair<std::string, int>> legend_of(const std::vector<std::string>& names,
+                                                   const std::vector<int>& colours) {
   std::vector<std::pair<std::string, int>> legend;
-  for (size_t i = 0; i < names.size(); ++i) legend.emplace_back(names[i], static_cast<int>(i));
+  for (size_t i = 0; i < names.size(); ++i) legend.emplace_back(names[i], colour_at(colours, i));
   return legend;
 }
 
@@ -42,7 +47,8 @@ void draw_group(Canvas& canvas, const BarChart& chart, size_t group, const Scale
       continue;
     }
     double top = y.at(std::max(0.0, value));
-    canvas.add(column(x + 2, width - 4, top, Canvas::kBottom, static_cast<int>(i)));
+    canvas.add(
+        column(x + 2, width - 4, top, Canvas::kBottom, colour_at(chart.colours, chart.names.size() > 1 ? i : group)));
     canvas.text(x + width / 2, top - 6, "v", "middle", fmt::format("{:.{}f}", value, chart.decimals));
   }
   canvas.text(middle, Canvas::kBottom + 20, "l", "middle", chart.groups[group]);
@@ -59,8 +65,8 @@ std::string bar_chart(const BarChart& chart) {
     for (double value : row)
       if (std::isfinite(value)) most = std::max(most, value);
   }
-  Canvas canvas(chart.title,
-                chart.names.size() > 1 ? legend_of(chart.names) : std::vector<std::pair<std::string, int>>{});
+  Canvas canvas(chart.title, chart.names.size() > 1 ? legend_of(chart.names, chart.colours)
+                                                    : std::vector<std::pair<std::string, int>>{});
   Scale y{.low = 0, .high = most > 0 ? most * 1.12 : 1, .from = Canvas::kBottom, .to = canvas.top()};
   canvas.y_axis(y, ticks(y.low, y.high, 5), chart.y_label);
   for (size_t group = 0; group < chart.groups.size(); ++group) draw_group(canvas, chart, group, y);
@@ -78,7 +84,7 @@ std::string stack_chart(const StackChart& chart) {
     for (const auto& row : chart.values) sum += std::isfinite(row[i]) ? row[i] : 0;
     most = std::max(most, sum);
   }
-  Canvas canvas(chart.title, legend_of(chart.names));
+  Canvas canvas(chart.title, legend_of(chart.names, {}));
   double half = count > 1 ? (chart.x.back() - chart.x.front()) / static_cast<double>(count - 1) / 2 : 0.5;
   Scale x{.low = count ? chart.x.front() - half : 0,
           .high = count ? chart.x.back() + half : 1,
@@ -88,7 +94,7 @@ std::string stack_chart(const StackChart& chart) {
   canvas.y_axis(y, ticks(y.low, y.high, 5), chart.y_label);
   canvas.x_axis(x, ticks(x.low, x.high, 8), chart.x_label);
   double width = count ? (Canvas::kRight - Canvas::kLeft) / static_cast<double>(count) : 0;
-  double gap = width > 6 ? 1.5 : 0;
+  double gap = width > 12 ? 2 : 0;
   for (size_t i = 0; i < count; ++i) {
     double base = 0;
     for (size_t part = 0; part < chart.names.size(); ++part) {
@@ -96,8 +102,9 @@ std::string stack_chart(const StackChart& chart) {
       if (!std::isfinite(value) || value <= 0) continue;
       double top = y.at(base + value);
       canvas.add(fmt::format("<rect class=\"f {}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n",
-                             colour_class(static_cast<int>(part)), page_number(x.at(chart.x[i]) - width / 2 + gap / 2),
-                             page_number(top), page_number(width - gap), page_number(y.at(base) - top)));
+                             colour_class(static_cast<int>(part)),
+                             page_number(Canvas::kLeft + static_cast<double>(i) * width + gap / 2), page_number(top),
+                             page_number(width - gap), page_number(y.at(base) - top)));
       base += value;
     }
   }

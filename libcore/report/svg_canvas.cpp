@@ -38,12 +38,12 @@ std::string tick_text(double value, double step) {
 }
 
 Canvas::Canvas(const std::string& title, const std::vector<std::pair<std::string, int>>& legend) : title_(title) {
-  text(kLeft - 44, 24, "t", "start", title);
-  double x = kLeft - 44, y = 46;
+  text(kMargin, 20, "t", "start", title);
+  double x = kMargin, y = 42;
   for (const auto& [name, colour] : legend) {
     double width = 22 + kLetter * static_cast<double>(name.size()) + 14;
     if (x + width > kRight && x > kLeft) {
-      x = kLeft - 44;
+      x = kMargin;
       y += 18;
     }
     add(fmt::format("<rect class=\"f {}\" x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" rx=\"3\"/>\n",
@@ -51,7 +51,7 @@ Canvas::Canvas(const std::string& title, const std::vector<std::pair<std::string
     text(x + 18, y, "l", "start", name);
     x += width;
   }
-  top_ = legend.empty() ? 46 : y + 18;
+  top_ = legend.empty() ? 42 : y + 18;
 }
 
 void Canvas::text(double x, double y, std::string_view css_class, std::string_view anchor, std::string_view words) {
@@ -67,7 +67,7 @@ void Canvas::y_axis(const Scale& y, const std::vector<double>& ticks, const std:
     text(kLeft - 8, at + 4, "a", "end", tick_text(tick, step));
   }
   double middle = (y.from + y.to) / 2;
-  add(fmt::format("<text class=\"a\" transform=\"translate(16 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
+  add(fmt::format("<text class=\"a\" transform=\"translate(12 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
                   page_number(middle), escaped(label)));
 }
 

@@ -15,11 +15,12 @@ struct Scale {
 
 class Canvas {
  public:
-  static constexpr double kWidth = 720, kHeight = 360;
-  static constexpr double kLeft = 62, kRight = 700, kBottom = 306;
+  static constexpr double kWidth = 640, kHeight = 340;
+  static constexpr double kLeft = 58, kRight = 630, kBottom = 288;
   // `legend` names with their palette indices; the plot starts below title and legend.
   Canvas(const std::string& title, const std::vector<std::pair<std::string, int>>& legend);
 
+  static constexpr double kMargin = 2;  // where title and legend start
   double top() const { return top_; }
   void y_axis(const Scale& y, const std::vector<double>& ticks, const std::string& label);
   void x_axis(const Scale& x, const std::vector<double>& ticks, const std::string& label);

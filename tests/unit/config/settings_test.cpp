@@ -151,7 +151,7 @@ TEST(Settings, KeysOfOtherSectionsAreCheckedInFilesAndRefusedOnTheCommandLine) {
   EXPECT_EQ(caught([&] { settings.load_text("[capture]\nmax_length = 0\n", "run.toml"); }).code(), Exit::kConfig);
   Error error = caught([&] { settings.set("capture.max_length=128", "--set"); });
   EXPECT_EQ(error.code(), Exit::kUsage);
-  EXPECT_SAYS(error, "[capture]");
+  EXPECT_SAYS(error, "capture.max_length is not read here (read: training)");
 }
 
 TEST(Settings, MissingFileIsNoInput) {

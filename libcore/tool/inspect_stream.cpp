@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/inspect_stream.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "stream/feature_dir.h"
+#include "stream/handle.h"
+
+namespace sf::tool {
+namespace {
+
+constexpr double kHandleWaitS = 60;
+
+void show_handle(app::Invocation& invocation, const stream::Handle& handle) {
+  if (!invocation.json_output()) {
+    std::string text = handle.shown();
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    invocation.result(text);
+    return;
+  }
+  Json json = handle.to_json();
+  json.set("token", "masked");  // whoever knows it may join
+  invocation.result(json.dump());
+}
+
+int show_directory(app::Invocation& invocation, const std::filesystem::path& dir) {
+  std::optional<stream::Contract> contract = stream::published_contract(dir);
+  SF_CHECK(contract, Exit::kData, "{} is no directory of features: it has no contract.json", dir.string());
+  bool rows = invocation.has("rows") && !invocation.json_output();
+  std::function<void(const std::string&)> sink;
+  if (rows) sink = [&](const std::string& line) { invocation.result(line); };
+  stream::FeatureCounts counts = stream::inspect_features(dir, sink);
+  if (invocation.json_output()) {
+    invocation.result(Json::object()
+                          .set("contract", contract->to_json())
+                          .set("rows", counts.rows)
+                          .set("voids", counts.voids)
+                          .set("bytes", counts.bytes)
+                          .dump());
+    return 0;
+  }
+  for (const auto& [key, value] : contract->to_json().as_object())
+    invocation.result(fmt::format("{:<16} {}", key, value.is_string() ? value.as_string() : value.dump()));
+  invocation.result(
+      fmt::format("{} rows, {} of them void, {} bytes; every hash is right", counts.rows, counts.voids, counts.bytes));
+  return 0;
+}
+
+}  // namespace
+
+int inspect_stream(app::Invocation& invocation) {
+  std::string what = invocation.positional().front();
+  if (what == "-") {
+    SF_CHECK(!invocation.stdin_is_terminal(), Exit::kUsage,
+             "a handle is wanted on standard input, which is a terminal");
+    show_handle(invocation, stream::read_handle(STDIN_FILENO, Deadline::after(Seconds(kHandleWaitS))));
+    return 0;
+  }
+  SF_CHECK(std::filesystem::exists(what), Exit::kNoInput, "{}: no such file or directory", what);
+  if (std::filesystem::is_directory(what)) return show_directory(invocation, what);
+  show_handle(invocation, stream::Handle::parse(read_file(what, stream::kMaxHandleBytes), what));
+  return 0;
+}
+
+}  // namespace sf::tool
