@@ -35,10 +35,10 @@ void Flow::ask(const Peer& peer, const Ask& ask) {
   auto found = peers_.find(peer);
   SF_ASSERT(found != peers_.end());
   State& state = found->second;
-  size_t asked = state.now.size() + state.want.size() + ask.size();
-  SF_CHECK(asked <= kMaxQueued + kMaxAskPositions, Exit::kData,
-           "a rank asks for {} positions at once, at most {} allowed", asked, kMaxQueued);
   for (uint64_t position : ask.landed) land(state, position);
+  size_t waiting = state.now.size() + state.want.size();
+  SF_CHECK(waiting <= kMaxQueued || ask.now.size() + ask.want.size() == 0, Exit::kData,
+           "a rank asks for more while {} of its positions wait, at most {} may", waiting, kMaxQueued);
   for (uint64_t position : ask.now) {
     if (state.flying.contains(position) || dropped(position)) continue;
     state.want.erase(position);

@@ -26,7 +26,7 @@ class Flow {
   void drop(const Peer& peer);                       // forgets what it asked and holds
   bool knows(const Peer& peer) const { return peers_.contains(peer); }
   // Asking twice is idempotent: a position that waits or is in flight stays as it is (`now` makes it urgent); it is
-  // sent a second time only after it landed. kData if the rank would have more than kMaxQueued positions waiting.
+  // sent a second time only after it landed. kData if more than kMaxQueued of its positions wait already.
   void ask(const Peer& peer, const Ask& ask);
 
   // The lowest position that an eligible rank asks for.
