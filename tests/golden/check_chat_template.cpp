@@ -45,7 +45,7 @@ Outcome check(const Case& c) {
     if (!found.empty()) return Outcome::failed(fmt::format("row {}: {}", i, found));
     with_ids += rows[i].contains("ids");
   }
-  std::string name = c.dir.filename().string();
+  std::string name = tokenizer_of(c);
   auto tokenizer = with_ids > 0 ? tokenizer_named(name) : nullptr;
   if (with_ids > 0 && !tokenizer)
     return {Outcome::kPassed, fmt::format("{} rows; ids not compared: {}", rows.size(), missing_tokenizer(name))};

@@ -61,11 +61,11 @@ TEST(ChatEncoder, AnAnswerThatQuotesTheMarksOfATurnIsSupervisedWhole) {
 }
 
 TEST(ChatEncoder, TextThatMergesAcrossTheBorderOfATurnIsRefused) {
-  // "\n\n" is one token: an answer that begins with a line end swallows the header's.
+  // "\n\n" is one token: an answer that begins with two line ends pairs the first with the header's.
   ModelDir dir(tiny::tokenizer({{"\n", "\n"}}), tiny::chatml());
   ChatEncoder encoder = ChatEncoder::open(dir.path);
   EXPECT_EQ(code_of([&] {
-              encoder.encode(chat({{"user", "a"}, {"assistant", "\nb"}}), MaskRule::kTurn, 0);
+              encoder.encode(chat({{"user", "a"}, {"assistant", "\n\nb"}}), MaskRule::kTurn, 0);
             }),
             Exit::kData);
   EXPECT_EQ(code_of([&] { encoder.encode(chat({{"user", "a"}, {"assistant", "b"}}), MaskRule::kTurn, 0); }), Exit::kOk);
