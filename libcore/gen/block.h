@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// One transformer block for inference, shared by the target and the EAGLE3 draft: fused projections, cached attention.
+// Every row's bits depend on its own sequence alone (design.md 4.4).
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gen/cache.h"
+#include "gen/weights.h"
+#include "model/rotary.h"
+#include "ops/packed_linear.h"
+
+namespace sf::gen {
+
+// The rows of one forward: runs of consecutive positions, each appended to its sequence's cache.
+class Rows {
+ public:
+  struct Run {
+    Cache* cache;
+    int64_t first, count;  // positions first .. first + count - 1; first is the cache's length
+  };
+  // kSoftware if a cache is named twice or is too small; grows each cache's length by its run.
+  void add(Cache& cache, int64_t count);
+  void place(const model::Rotary& rotary);  // after the last add()
+
+  std::span<const Run> runs() const { return runs_; }
+  int64_t count() const { return static_cast<int64_t>(positions_.size()); }
+  const ops::RotaryTable& table() const { return table_; }
+  const at::Tensor& turns() const { return turns_; }  // I64 [count]: the row's entry in table()
+  std::span<const int64_t> positions(const Run& run, int64_t row) const {
+    return std::span(positions_).subspan(static_cast<size_t>(row), static_cast<size_t>(run.count));
+  }
+
+ private:
+  std::vector<Run> runs_;
+  std::vector<int64_t> positions_;
+  ops::RotaryTable table_;
+  at::Tensor turns_;
+};
+
+struct BlockShape {
+  int64_t in = 0;  // width of what attention reads (2 H in the draft)
+  int64_t hidden = 0, intermediate = 0, heads = 0, kv_heads = 0, head_dim = 0, window = 0;
+  double eps = 1e-6;
+  bool qkv_bias = false, o_bias = false, mlp_bias = false, qk_norm = false;
+};
+
+class Block {
+ public:
+  // `prefix`: "model.layers.3." or "midlayer.".
+  Block(const Weights& weights, const std::string& prefix, const BlockShape& shape);
+  // x: normed input [rows, in] -> attention output after o_proj [rows, hidden]; writes the cache's layer `layer`.
+  at::Tensor attend(const at::Tensor& x, const Rows& rows, int64_t layer) const;
+  // h: [rows, hidden] -> h + MLP(norm(h)); h is overwritten.
+  void feed_forward(at::Tensor& h) const;
+
+ private:
+  BlockShape shape_;
+  ops::PackedLinear qkv_, o_, gate_up_, down_;
+  at::Tensor qkv_bias_, o_bias_, gate_up_bias_, down_bias_, q_norm_, k_norm_, post_norm_;
+};
+
+}  // namespace sf::gen

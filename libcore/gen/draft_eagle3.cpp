@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gen/draft_eagle3.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "ops/norm.h"
+
+namespace sf::gen {
+namespace {
+
+void check_geometry(const arch::Eagle3& draft, const arch::Decoder& target) {
+  auto same = [](std::string_view what, int64_t wanted, int64_t found) {
+    SF_CHECK(wanted == found, Exit::kProtocol, "the draft was made for a target with {} {}, this one has {}", what,
+             wanted, found);
+  };
+  same("vocabulary", draft.vocab, target.vocab);
+  same("hidden size", draft.target_hidden, target.hidden);
+  for (int64_t layer : draft.capture_layers)
+    SF_CHECK(layer >= 0 && layer <= target.layers, Exit::kProtocol,
+             "the draft reads layer {} of a target with {} layers", layer, target.layers);
+}
+
+std::vector<int64_t> read_offsets(const ckpt::Checkpoint& checkpoint, int64_t draft_vocab) {
+  const TensorView view = checkpoint.view("d2t");
+  SF_CHECK(view.dtype == Dtype::kI64 && view.shape == Shape{draft_vocab}, Exit::kData,
+           "d2t must be I64 {}, found {} {}", to_string({draft_vocab}), name_of(view.dtype), to_string(view.shape));
+  std::vector<int64_t> offsets(static_cast<size_t>(draft_vocab));
+  std::copy(view.data, view.data + view.bytes(), reinterpret_cast<std::byte*>(offsets.data()));
+  return offsets;
+}
+
+void check_marks(const ckpt::Checkpoint& checkpoint, const Eagle3Draft& draft) {
+  const TensorView view = checkpoint.view("t2d");
+  SF_CHECK(view.dtype == Dtype::kBool && view.shape == Shape{draft.shape().vocab}, Exit::kData,
+           "t2d must be BOOL {}, found {} {}", to_string({draft.shape().vocab}), name_of(view.dtype),
+           to_string(view.shape));
+  int64_t marked = 0;
+  for (std::byte mark : view.span()) marked += mark != std::byte{0};
+  SF_CHECK(marked == draft.shape().draft_vocab, Exit::kData, "t2d marks {} tokens, the draft vocabulary has {}", marked,
+           draft.shape().draft_vocab);
+  for (int32_t id : draft.target_ids())
+    SF_CHECK(view.data[id] != std::byte{0}, Exit::kData, "d2t names token {}, which t2d does not mark", id);
+}
+
+}  // namespace
+
+Eagle3Draft Eagle3Draft::load(const ckpt::Checkpoint& checkpoint, const Target& target) {
+  const arch::Eagle3 shape = arch::eagle3_from_config(checkpoint.config());
+  check_geometry(shape, target.decoder());
+  Eagle3Draft draft(shape, Weights(checkpoint, target.compute()), read_offsets(checkpoint, shape.draft_vocab), target);
+  check_marks(checkpoint, draft);
+  return draft;
+}
+
+Eagle3Draft::Eagle3Draft(const arch::Eagle3& draft, const Weights& weights, std::span<const int64_t> offsets,
+                         const Target& target)
+    : draft_(draft),
+      target_(target),
+      rotary_(std::make_shared<model::Rotary>(draft.rope, draft.head_dim, draft.max_positions)) {
+  check_geometry(draft, target.decoder());
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    const int64_t id = static_cast<int64_t>(i) + offsets[i];
+    SF_CHECK(id >= 0 && id < draft.vocab && (i == 0 || id > target_ids_.back()), Exit::kData,
+             "d2t[{}] leads to token {}: not above its predecessor's and below {}", i, id, draft.vocab);
+    target_ids_.push_back(static_cast<int32_t>(id));
+  }
+  const int64_t h = draft.hidden, wide = draft.target_hidden;
+  block_.emplace(weights, "midlayer.",
+                 BlockShape{.in = 2 * h,
+                            .hidden = h,
+                            .intermediate = draft.intermediate,
+                            .heads = draft.heads,
+                            .kv_heads = draft.kv_heads,
+                            .head_dim = draft.head_dim,
+                            .eps = draft.rms_eps});
+  fc_ = weights.pack(std::array<std::string, 1>{"fc.weight"}, std::array{h}, 3 * wide);
+  head_ = weights.pack(std::array<std::string, 1>{"lm_head.weight"}, std::array{draft.draft_vocab}, h);
+  input_norm_ = weights.get("midlayer.input_layernorm.weight", {h});
+  hidden_norm_ = weights.get("midlayer.hidden_norm.weight", {h});
+  norm_ = weights.maybe("norm.weight", {h}, draft.norm_output);
+  for (int i = 0; draft.fc_norm && i < 3; ++i)
+    fc_norms_.push_back(weights.get("fc_norm." + std::to_string(i) + ".weight", {wide}));
+  if (weights.contains("embed_tokens.weight")) own_table_ = weights.get("embed_tokens.weight", {draft.vocab, h});
+  SF_CHECK(own_table_.defined() || h == target.decoder().hidden, Exit::kData,
+           "the draft's hidden size {} differs from the target's {} and its checkpoint holds no embed_tokens.weight", h,
+           target.decoder().hidden);
+}
+
+Cache Eagle3Draft::make_cache(int64_t capacity) const {
+  return Cache(1, draft_.kv_heads, draft_.head_dim, capacity, target_.compute());
+}
+
+at::Tensor Eagle3Draft::fuse(std::span<const at::Tensor> captured) const {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  SF_ASSERT(captured.size() == 3);
+  std::vector<at::Tensor> chunks(captured.begin(), captured.end());
+  for (size_t i = 0; i < fc_norms_.size(); ++i) chunks[i] = ops::rms_norm(chunks[i], fc_norms_[i], draft_.rms_eps);
+  return fc_.apply(at::cat(chunks, -1));
+}
+
+at::Tensor Eagle3Draft::embed(std::span<const int32_t> ids) const {
+  if (!own_table_.defined()) return target_.embed(ids);
+  at::Tensor index = at::empty({static_cast<int64_t>(ids.size())}, at::kLong);
+  std::copy(ids.begin(), ids.end(), index.data_ptr<int64_t>());
+  return at::index_select(own_table_, 0, index);
+}
+
+at::Tensor Eagle3Draft::forward(std::span<const Part> parts, const at::Tensor& carried) {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  std::vector<int32_t> ids;
+  Rows rows;
+  for (const Part& part : parts) {
+    ids.insert(ids.end(), part.ids.begin(), part.ids.end());
+    rows.add(*part.cache, static_cast<int64_t>(part.ids.size()));
+  }
+  rows.place(*rotary_);
+  at::Tensor read = at::cat(
+      {ops::rms_norm(embed(ids), input_norm_, draft_.rms_eps), ops::rms_norm(carried, hidden_norm_, draft_.rms_eps)},
+      -1);
+  at::Tensor h = carried.add(block_->attend(read, rows, 0));
+  block_->feed_forward(h);
+  ++forwards_;
+  return h;
+}
+
+at::Tensor Eagle3Draft::normed(const at::Tensor& carried) const {
+  return norm_.defined() ? ops::rms_norm(carried, norm_, draft_.rms_eps) : carried;
+}
+
+at::Tensor Eagle3Draft::scores(const at::Tensor& carried) const {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  return head_.apply_fp32(normed(carried));
+}
+
+std::vector<int32_t> Eagle3Draft::best(const at::Tensor& carried) const {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  const ops::Top1 top = ops::argmax_and_lse(normed(carried), head_);
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < top.top1.numel(); ++i)
+    ids.push_back(target_ids_[static_cast<size_t>(top.top1.data_ptr<int32_t>()[i])]);
+  return ids;
+}
+
+}  // namespace sf::gen

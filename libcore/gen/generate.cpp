@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gen/generate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "base/error.h"
+#include "gen/sequence.h"
+
+namespace sf::gen {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+struct Slot {
+  Sequence sequence;
+  Cache cache;
+};
+
+class Generation {
+ public:
+  Generation(Target& target, std::span<const Prompt> prompts, const GenerateOptions& options,
+             const std::function<void(const Completion&)>& done)
+      : target_(target), prompts_(prompts), options_(options), done_(done), chooser_(target, options) {}
+
+  GenerateStats run() {
+    const int64_t before = target_.forwards();
+    while (!(options_.cancelled && options_.cancelled())) {
+      Clock::time_point start = Clock::now();
+      while (static_cast<int64_t>(slots_.size()) < options_.batch && next_ < prompts_.size()) admit();
+      stats_.prefill_s += seconds_since(start);
+      if (slots_.empty()) break;
+      start = Clock::now();
+      step();
+      stats_.decode_s += seconds_since(start);
+    }
+    stats_.target_forwards = target_.forwards() - before;
+    return stats_;
+  }
+
+ private:
+  void admit() {
+    auto slot = std::make_unique<Slot>(Slot{Sequence(prompts_[next_], next_, options_), {}});
+    ++next_;
+    slot->cache =
+        pool_.take(slot->sequence.capacity(0), [&](int64_t capacity) { return target_.make_cache(capacity); });
+    States states = target_.prefill(slot->cache, slot->sequence.ids());
+    stats_.prompt_tokens += slot->cache.length();
+    slots_.push_back(std::move(slot));
+    commit(states.final_norm.narrow(0, states.final_norm.size(0) - 1, 1), slots_.size() - 1);
+  }
+
+  void step() {
+    std::vector<Part> parts;
+    for (auto& slot : slots_) parts.push_back({&slot->cache, slot->sequence.ids().last(1)});
+    commit(target_.forward(parts).final_norm, 0);
+  }
+
+  // Rows of `final_norm` decide the next token of the slots from `first` on.
+  void commit(const at::Tensor& final_norm, size_t first) {
+    std::vector<Sequence*> sequences;
+    for (size_t i = first; i < slots_.size(); ++i) sequences.push_back(&slots_[i]->sequence);
+    const std::vector<int32_t> chosen = chooser_.choose(final_norm, sequences);
+    for (size_t i = 0; i < sequences.size(); ++i)
+      if (!sequences[i]->commit(chosen[i])) finish(*slots_[first + i]);
+    std::erase_if(slots_, [](const std::unique_ptr<Slot>& slot) { return slot->sequence.finished(); });
+  }
+
+  void finish(Slot& slot) {
+    const Completion completion = slot.sequence.completion();
+    ++stats_.prompts;
+    stats_.new_tokens += static_cast<int64_t>(completion.ids.size());
+    pool_.give(std::move(slot.cache));
+    done_(completion);
+  }
+
+  Target& target_;
+  std::span<const Prompt> prompts_;
+  const GenerateOptions& options_;
+  const std::function<void(const Completion&)>& done_;
+  Chooser chooser_;
+  CachePool pool_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  size_t next_ = 0;
+  GenerateStats stats_;
+};
+
+}  // namespace
+
+std::string_view name_of(Finish finish) {
+  return finish == Finish::kStop ? "stop" : "length";
+}
+
+void GenerateOptions::check() const {
+  sampling.check();
+  SF_CHECK(max_new_tokens >= 1, Exit::kConfig, "max_new_tokens must be 1 or more, found {}", max_new_tokens);
+  SF_CHECK(batch >= 1, Exit::kConfig, "the batch must be 1 or more, found {}", batch);
+}
+
+GenerateStats generate(Target& target, std::span<const Prompt> prompts, const GenerateOptions& options,
+                       const std::function<void(const Completion&)>& done) {
+  options.check();
+  return Generation(target, prompts, options, done).run();
+}
+
+}  // namespace sf::gen

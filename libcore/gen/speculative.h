@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Speculative decoding with a chain draft (models_text_scoring 7.2): the draft proposes `draft_tokens` tokens, one
+// target forward verifies them for all sequences of the batch. Greedy: token for token what generate() gives. Sampled:
+// tokens follow the target's law exactly (Leviathan et al.), though not with generate()'s own draws.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "gen/draft_eagle3.h"
+#include "gen/generate.h"
+
+namespace sf::gen {
+
+struct SpeculativeStats {
+  GenerateStats all;          // decode_s holds drafting and verification
+  int64_t verifications = 0;  // verified blocks, one a sequence and round
+  int64_t committed = 0;      // tokens committed by them, bonus included, the prefill's token not
+  int64_t draft_forwards = 0;
+  double draft_s = 0;  // part of decode_s
+  std::vector<int64_t>
+      tried;  // tried[j]: blocks whose first j drafts were accepted and that went on to look at draft j
+  std::vector<int64_t> accepted;  // of those, draft j too
+  double acceptance_length() const {
+    return verifications > 0 ? static_cast<double>(committed) / static_cast<double>(verifications) : 0;
+  }
+};
+
+// draft_tokens >= 1. With log_probs the sum is over all committed tokens, as in generate(). kConfig for bad options.
+SpeculativeStats speculate(Target& target, Eagle3Draft& draft, std::span<const Prompt> prompts,
+                           const GenerateOptions& options, int64_t draft_tokens,
+                           const std::function<void(const Completion&)>& done);
+
+}  // namespace sf::gen

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gen/target.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "base/error.h"
+#include "ops/norm.h"
+
+namespace sf::gen {
+namespace {
+
+constexpr int64_t kCut = 256;  // design.md 4.4
+
+BlockShape shape_of(const arch::Decoder& d, int64_t layer) {
+  return {.in = d.hidden,
+          .hidden = d.hidden,
+          .intermediate = d.intermediate,
+          .heads = d.heads,
+          .kv_heads = d.kv_heads,
+          .head_dim = d.head_dim,
+          .window = d.windows.empty() ? 0 : d.windows.at(static_cast<size_t>(layer)),
+          .eps = d.rms_eps,
+          .qkv_bias = d.qkv_bias,
+          .o_bias = d.o_bias,
+          .mlp_bias = d.mlp_bias,
+          .qk_norm = d.qk_norm};
+}
+
+}  // namespace
+
+Target Target::load(const ckpt::Checkpoint& checkpoint, Dtype compute) {
+  return Target(arch::decoder_from_config(checkpoint.config()), Weights(checkpoint, compute));
+}
+
+Target::Target(const arch::Decoder& decoder, const Weights& weights)
+    : decoder_(decoder),
+      compute_(weights.compute()),
+      rotary_(std::make_shared<model::Rotary>(decoder.rope, decoder.head_dim, decoder.max_positions)) {
+  const arch::Decoder& d = decoder_;
+  table_ = weights.get("model.embed_tokens.weight", {d.vocab, d.hidden});
+  for (int64_t i = 0; i < d.layers; ++i) {
+    const std::string prefix = "model.layers." + std::to_string(i) + ".";
+    input_norms_.push_back(weights.get(prefix + "input_layernorm.weight", {d.hidden}));
+    blocks_.emplace_back(weights, prefix, shape_of(d, i));
+  }
+  final_norm_ = weights.get("model.norm.weight", {d.hidden});
+  head_ = d.tied ? ops::PackedLinear::pack(table_, compute_)
+                 : weights.pack(std::array<std::string, 1>{"lm_head.weight"}, std::array{d.vocab}, d.hidden);
+}
+
+Cache Target::make_cache(int64_t capacity) const {
+  return Cache(decoder_.layers, decoder_.kv_heads, decoder_.head_dim, capacity, compute_);
+}
+
+at::Tensor Target::embed(std::span<const int32_t> ids) const {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  at::Tensor index = at::empty({static_cast<int64_t>(ids.size())}, at::kLong);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    SF_CHECK(ids[i] >= 0 && ids[i] < decoder_.vocab, Exit::kData, "token id {} is outside the vocabulary of {}", ids[i],
+             decoder_.vocab);
+    index.data_ptr<int64_t>()[i] = ids[i];
+  }
+  return at::index_select(table_, 0, index);
+}
+
+States Target::forward(std::span<const Part> parts, std::span<const int64_t> capture) {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  for (int64_t layer : capture)
+    SF_CHECK(layer >= 0 && layer <= decoder_.layers, Exit::kConfig, "layer {} to capture is not in 0..{}", layer,
+             decoder_.layers);
+  std::vector<int32_t> ids;
+  for (const Part& part : parts) ids.insert(ids.end(), part.ids.begin(), part.ids.end());
+  at::Tensor h = embed(ids);
+  Rows rows;
+  for (const Part& part : parts) rows.add(*part.cache, static_cast<int64_t>(part.ids.size()));
+  rows.place(*rotary_);
+  States states;
+  states.captured.resize(capture.size());
+  for (int64_t layer = 0; layer <= decoder_.layers; ++layer) {
+    for (size_t i = 0; i < capture.size(); ++i)
+      if (capture[i] == layer) states.captured[i] = h.clone();
+    if (layer == decoder_.layers) break;
+    const Block& block = blocks_[static_cast<size_t>(layer)];
+    h.add_(block.attend(ops::rms_norm(h, input_norms_[static_cast<size_t>(layer)], decoder_.rms_eps), rows, layer));
+    block.feed_forward(h);
+  }
+  states.final_norm = ops::rms_norm(h, final_norm_, decoder_.rms_eps);
+  ++forwards_;
+  return states;
+}
+
+States Target::prefill(Cache& cache, std::span<const int32_t> ids, std::span<const int64_t> capture) {
+  SF_CHECK(!ids.empty(), Exit::kData, "a prompt holds no token");
+  std::vector<States> pieces;
+  for (size_t begin = 0; begin < ids.size();) {
+    const auto room = static_cast<size_t>(kCut - cache.length() % kCut);
+    const Part part{&cache, ids.subspan(begin, std::min(room, ids.size() - begin))};
+    pieces.push_back(forward(std::span(&part, 1), capture));
+    begin += part.ids.size();
+  }
+  if (pieces.size() == 1) return std::move(pieces.front());
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  States all;
+  std::vector<at::Tensor> column;
+  for (const States& piece : pieces) column.push_back(piece.final_norm);
+  all.final_norm = at::cat(column, 0);
+  for (size_t i = 0; i < capture.size(); ++i) {
+    column.clear();
+    for (const States& piece : pieces) column.push_back(piece.captured[i]);
+    all.captured.push_back(at::cat(column, 0));
+  }
+  return all;
+}
+
+at::Tensor Target::logits(const at::Tensor& final_norm) const {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  return head_.apply_fp32(final_norm);
+}
+
+ops::Top1 Target::top1(const at::Tensor& final_norm) const {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  return ops::argmax_and_lse(final_norm, head_);
+}
+
+}  // namespace sf::gen

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of an inference model: from a checkpoint, or from tensors in memory.
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "ckpt/checkpoint.h"
+#include "model/segment.h"
+#include "ops/packed_linear.h"
+
+namespace sf::gen {
+
+at::ScalarType scalar_type(Dtype dtype);  // fp32 or bf16; kConfig otherwise
+
+class Weights {
+ public:
+  // Both must outlive this object. Tensors come out in `compute` (fp32 or bf16).
+  Weights(const ckpt::Checkpoint& checkpoint, Dtype compute);
+  Weights(const model::Tensors& tensors, Dtype compute);
+
+  bool contains(const std::string& name) const;
+  at::Tensor get(const std::string& name,
+                 const Shape& shape) const;  // kData naming the tensor if absent or of another shape
+  at::Tensor maybe(const std::string& name, const Shape& shape, bool wanted) const;  // undefined if not wanted
+  // The named [n_i, in] matrices one below the other as one linear layer.
+  ops::PackedLinear pack(std::span<const std::string> names, std::span<const int64_t> rows, int64_t in) const;
+  Dtype compute() const { return compute_; }
+
+ private:
+  const ckpt::Checkpoint* checkpoint_ = nullptr;
+  const model::Tensors* tensors_ = nullptr;
+  Dtype compute_;
+};
+
+}  // namespace sf::gen

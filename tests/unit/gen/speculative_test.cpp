@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gen/speculative.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "base/error.h"
+#include "tensor/compare.h"
+#include "tiny.h"
+
+namespace sf::gen {
+namespace {
+
+std::vector<Prompt> prompts(int64_t count) {
+  std::vector<Prompt> all;
+  for (int64_t i = 0; i < count; ++i)
+    all.push_back({static_cast<uint64_t>(i), tiny::ids(1 + 6 * (i % 5), static_cast<uint64_t>(i))});
+  return all;
+}
+
+std::map<size_t, Completion> plain(Target& target, const std::vector<Prompt>& given, const GenerateOptions& options) {
+  std::map<size_t, Completion> all;
+  generate(target, given, options, [&](const Completion& c) { all[c.prompt] = c; });
+  return all;
+}
+
+std::map<size_t, Completion> drafted(Target& target, Eagle3Draft& draft, const std::vector<Prompt>& given,
+                                     const GenerateOptions& options, int64_t tokens,
+                                     SpeculativeStats* stats = nullptr) {
+  std::map<size_t, Completion> all;
+  SpeculativeStats counted =
+      speculate(target, draft, given, options, tokens, [&](const Completion& c) { all[c.prompt] = c; });
+  if (stats) *stats = counted;
+  return all;
+}
+
+class Greedy : public testing::TestWithParam<Dtype> {};
+INSTANTIATE_TEST_SUITE_P(Types, Greedy, testing::Values(Dtype::kF32, Dtype::kBF16),
+                         [](const auto& type) { return std::string(name_of(type.param)); });
+
+TEST_P(Greedy, SpeculationGivesThePlainTokens) {
+  Target target = tiny::target(GetParam());
+  Eagle3Draft draft = tiny::draft(target, 18);
+  for (double penalty : {1.0, 1.3}) {
+    GenerateOptions options{.sampling = {.repetition_penalty = penalty}, .max_new_tokens = 40, .stop_ids = {4}};
+    std::map<size_t, Completion> wanted = plain(target, prompts(7), options);
+    for (int64_t batch : {1, 3}) {
+      options.batch = batch;
+      for (int64_t tokens : {1, 4}) {
+        std::map<size_t, Completion> found = drafted(target, draft, prompts(7), options, tokens);
+        ASSERT_EQ(found.size(), 7u);
+        for (const auto& [index, completion] : found) {
+          EXPECT_EQ(completion.ids, wanted[index].ids) << index;
+          EXPECT_EQ(completion.finish, wanted[index].finish) << index;
+          EXPECT_EQ(completion.least_margin, wanted[index].least_margin) << index;
+        }
+      }
+    }
+  }
+}
+
+TEST(Speculation, CountsAcceptancesWithTheirDenominators) {
+  Target target = tiny::target();
+  Eagle3Draft draft = tiny::draft(target, 37);
+  SpeculativeStats stats;
+  std::map<size_t, Completion> found =
+      drafted(target, draft, prompts(9), {.max_new_tokens = 40, .batch = 1}, 3, &stats);
+  int64_t tokens = 0;
+  for (const auto& [index, completion] : found) tokens += static_cast<int64_t>(completion.ids.size());
+  EXPECT_EQ(stats.all.new_tokens, tokens);
+  EXPECT_EQ(stats.committed, tokens - 9);  // the prefill's token is not the verification's
+  EXPECT_EQ(stats.all.target_forwards, 9 + stats.verifications);
+  EXPECT_EQ(stats.draft_forwards, 3 * stats.verifications);  // one over the new features, two over own output
+  EXPECT_EQ(stats.tried[0], stats.verifications);
+  for (size_t j = 1; j < 3; ++j) EXPECT_LE(stats.tried[j], stats.accepted[j - 1]);
+  EXPECT_GT(stats.accepted[0], 0);  // by luck of a random draft, so that the line above says something
+  EXPECT_LE(std::accumulate(stats.accepted.begin(), stats.accepted.end(), int64_t{0}), stats.committed);
+  EXPECT_EQ(stats.acceptance_length(), static_cast<double>(stats.committed) / static_cast<double>(stats.verifications));
+}
+
+TEST(Speculation, SampledTokensFollowTheTargetsLaw) {
+  constexpr int64_t kVocab = 6, kSamples = 6000;
+  Target target = tiny::target(Dtype::kF32, tiny::decoder(kVocab, 1));
+  Eagle3Draft draft = tiny::draft(target, 3);  // half of the law is out of the draft's reach
+  GenerateOptions options{
+      .sampling = {.temperature = 1.3, .top_p = 0.95, .seed = 17}, .max_new_tokens = 3, .batch = 64};
+  std::vector<Prompt> given;
+  for (int64_t i = 0; i < kSamples; ++i) given.push_back({static_cast<uint64_t>(i), {1, 2}});
+  SpeculativeStats stats;
+  std::map<size_t, Completion> found = drafted(target, draft, given, options, 2, &stats);
+  std::map<std::vector<int32_t>, double> seen;
+  for (const auto& [index, completion] : found) seen[completion.ids] += 1;
+
+  auto law_after = [&](std::vector<int32_t> ids) {
+    Cache cache = target.make_cache(16);
+    at::Tensor states = target.prefill(cache, ids).final_norm;
+    at::Tensor logits = target.logits(states.narrow(0, states.size(0) - 1, 1));
+    return law_of({logits.const_data_ptr<float>(), kVocab}, options.sampling, ids);
+  };
+  double chi_square = 0, cells = 0;
+  const Law first = law_after({1, 2});
+  for (int32_t a : first.ids) {
+    const Law second = law_after({1, 2, a});
+    for (int32_t b : second.ids) {
+      const Law third = law_after({1, 2, a, b});
+      for (int32_t c : third.ids) {
+        const double wanted = kSamples * first.of(a) * second.of(b) * third.of(c);
+        const double difference = seen[{a, b, c}] - wanted;
+        if (wanted < 5) continue;  // the usual condition on a cell
+        chi_square += difference * difference / wanted;
+        ++cells;
+      }
+    }
+  }
+  ASSERT_GT(cells, 20);
+  EXPECT_GT(stats.accepted[0], kSamples / 20);
+  EXPECT_GT(stats.tried[0] - stats.accepted[0], kSamples / 20);
+  // Mean `cells`, variance 2 `cells` at most: five standard deviations; the seed is fixed, so this does not flicker.
+  EXPECT_LT(chi_square, cells + 5 * std::sqrt(2 * cells));
+}
+
+TEST(Speculation, SampledCompletionsDoNotDependOnTheBatch) {
+  Target target = tiny::target();
+  Eagle3Draft draft = tiny::draft(target, 18);
+  GenerateOptions options{.sampling = {.temperature = 1, .repetition_penalty = 1.2, .seed = 3},
+                          .max_new_tokens = 24,
+                          .batch = 1,
+                          .log_probs = true};
+  std::map<size_t, Completion> wanted = drafted(target, draft, prompts(6), options, 3);
+  options.batch = 4;
+  for (const auto& [index, completion] : drafted(target, draft, prompts(6), options, 3)) {
+    EXPECT_EQ(completion.ids, wanted[index].ids);
+    EXPECT_EQ(completion.log_prob, wanted[index].log_prob);
+  }
+}
+
+TEST(Eagle3Draft, StepsOverFeaturesEqualOneStepOverAll) {
+  Target target = tiny::target();
+  Eagle3Draft draft = tiny::draft(target, 18);
+  const std::vector<int32_t> ids = tiny::ids(21, 1);
+  Cache cache = target.make_cache(64), whole = draft.make_cache(64), pieces = draft.make_cache(64);
+  const States states = target.prefill(cache, std::span(ids).first(20), draft.capture_layers());
+  const at::Tensor fused = draft.fuse(states.captured);
+  const Part all{&whole, std::span(ids).last(20)};
+  const at::Tensor wanted = draft.forward(std::span(&all, 1), fused);
+  for (size_t i = 0; i < 20; i += 5) {
+    const Part part{&pieces, std::span(ids).subspan(i + 1, 5)};
+    const auto row = static_cast<int64_t>(i);
+    EXPECT_TRUE(
+        tensor::bit_equal(draft.forward(std::span(&part, 1), fused.narrow(0, row, 5)), wanted.narrow(0, row, 5)));
+  }
+  EXPECT_EQ(draft.forwards(), 5);
+}
+
+TEST(Eagle3Draft, RefusesAnotherTargetAndABrokenVocabulary) {
+  Target target = tiny::target(), other = tiny::target(Dtype::kF32, tiny::decoder(40));
+  const arch::Eagle3 shape = tiny::draft_shape(target.decoder(), 3);
+  const model::Tensors weights = tiny::weights(arch::describe(shape));
+  auto code_of = [&](const Target& of, std::vector<int64_t> offsets) {
+    try {
+      Eagle3Draft(shape, Weights(weights, Dtype::kF32), offsets, of);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return Exit::kOk;
+  };
+  EXPECT_EQ(code_of(target, {0, 1, 30}), Exit::kOk);
+  EXPECT_EQ(code_of(other, {0, 1, 30}), Exit::kProtocol);
+  EXPECT_EQ(code_of(target, {0, 1, 35}), Exit::kData);  // 37 is outside
+  EXPECT_EQ(code_of(target, {0, 1, -1}), Exit::kData);  // 1 again
+  EXPECT_EQ(code_of(target, {-1, 1, 2}), Exit::kData);
+}
+
+}  // namespace
+}  // namespace sf::gen
