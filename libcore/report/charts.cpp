@@ -79,32 +79,26 @@ void add_curve(std::vector<Chart>& charts, const std::vector<Record>& records, c
   charts.push_back({.name = key, .svg = line_chart(chart)});
 }
 
-void add_accuracy(std::vector<Chart>& charts, const std::vector<Record>& records,
-                  const std::vector<const Record*>& steps) {
-  LineChart chart{.title = "Accuracy of each unrolled step", .x_label = "step", .y_label = "share of tokens"};
+// One line for each unrolled step, from a dark to a light colour.
+void add_unrolled(std::vector<Chart>& charts, const std::vector<Record>& records,
+                  const std::vector<const Record*>& steps, const std::string& key, Chart chart, LineChart lines) {
   for (size_t i = 0; i < kMostUnrolled; ++i) {
-    Column values = column(steps, fmt::format("accuracy.{}", i));
+    Column values = column(steps, fmt::format("{}_{}", key, i));
     if (!values.any) break;
-    Series line = thinned(
-        {
-            .name = fmt::format("position {}", i + 1),
-            .x = values.x,
-            .y = smoothed(values.y, window_of(steps.size())),
-        },
-        kMostPoints);
+    std::vector<double> smooth = smoothed(values.y, window_of(steps.size()));
+    Series line = thinned({.name = fmt::format("position {}", i + 1), .x = values.x, .y = smooth}, kMostPoints);
     line.low.clear();
     line.high.clear();
-    chart.series.push_back(std::move(line));
+    lines.series.push_back(std::move(line));
   }
-  if (chart.series.empty()) return;
-  size_t count = chart.series.size();
-  for (size_t i = 0; i < count; ++i)  // spread over the ramp
-    chart.series[i].colour = 100 + static_cast<int>(count > 1 ? i * std::min<size_t>(8, 2 * count) / (count - 1) : 0);
-  chart.from_zero = true;
-  chart.marks = resumes(records);
-  charts.push_back({.name = "accuracy",
-                    .svg = line_chart(chart),
-                    .note = "Share of supervised tokens where the draft's first choice is the target's. Smoothed."});
+  size_t count = lines.series.size();
+  if (count == 0) return;
+  for (size_t i = 0; i < count; ++i)
+    lines.series[i].colour = 100 + static_cast<int>(count > 1 ? i * std::min<size_t>(8, 2 * count) / (count - 1) : 0);
+  lines.from_zero = true;
+  lines.marks = resumes(records);
+  chart.svg = line_chart(lines);
+  charts.push_back(std::move(chart));
 }
 
 std::string label_of(const Json& record, size_t index) {
@@ -127,17 +121,19 @@ void add_acceptance(std::vector<Chart>& charts, const std::vector<Json>& accepta
   lengths.values.resize(1);
   size_t positions = 0;
   for (const Json& record : acceptance)
-    if (const Json* list = record.find("per_position")) positions = std::max(positions, list->as_array().size());
+    if (const Json* list = record.find("positions")) positions = std::max(positions, list->as_array().size());
   for (size_t i = 0; i < positions; ++i) rates.groups.push_back(fmt::format("position {}", i + 1));
   for (size_t i = 0; i < acceptance.size(); ++i) {
     const Json& record = acceptance[i];
     lengths.groups.push_back(label_of(record, i));
     lengths.values[0].push_back(number(record, "acceptance_length"));
-    lengths.notes.push_back(record.contains("n") ? fmt::format("n = {} prompts", record.at("n").as_int()) : "");
+    lengths.notes.push_back(record.contains("prompts") ? fmt::format("n = {} prompts", record.at("prompts").as_int())
+                                                       : "");
     rates.names.push_back(label_of(record, i));
     std::vector<double> row(positions, kNone);
-    if (const Json* list = record.find("per_position"))
-      for (size_t p = 0; p < list->as_array().size(); ++p) row[p] = list->as_array()[p].as_double();
+    if (const Json* list = record.find("positions"))
+      for (size_t p = 0; p < list->as_array().size(); ++p)
+        if (const Json& one = list->as_array()[p]; one.get_int("tried", 1) > 0) row[p] = number(one, "rate");
     rates.values.push_back(std::move(row));
   }
   lengths.colours = rates.colours = before_and_after(acceptance.size());
@@ -152,7 +148,7 @@ void add_times(std::vector<Chart>& charts, const std::vector<const Record*>& ste
   StackChart chart{.title = "Where a step's time goes", .x_label = "step", .y_label = "seconds"};
   std::vector<Column> parts;
   for (const char* name : {"data", "forward", "backward", "communication", "optimizer"}) {
-    Column part = column(steps, fmt::format("time.{}", name));
+    Column part = column(steps, fmt::format("time_{}_s", name));
     if (!part.any) continue;
     chart.names.push_back(name);
     parts.push_back(std::move(part));
@@ -176,22 +172,19 @@ void add_times(std::vector<Chart>& charts, const std::vector<const Record*>& ste
   charts.push_back({.name = "time", .svg = stack_chart(chart), .note = note + " of the steps' time on rank 0."});
 }
 
-void add_memory(std::vector<Chart>& charts, const std::vector<Record>& records) {
-  const Record* last = nullptr;
-  for (const Record& record : records)
-    if (record.event == "memory") last = &record;
-  if (!last) return;
-  BarChart chart{.title = "Memory of a rank", .y_label = "MiB", .names = {"predicted", "measured"}, .decimals = 1};
+void add_memory(std::vector<Chart>& charts, const std::vector<const Record*>& steps) {
+  BarChart chart{.title = "Memory of rank 0", .y_label = "MiB", .names = {"predicted", "measured"}};
+  chart.decimals = 1;
   chart.colours = before_and_after(2);
   chart.values.resize(2);
-  for (const auto& [key, title] :
-       {std::pair{"at_rest", "at rest"}, {"peak_allocated", "peak allocated"}, {"host", "host"}, {"disk", "disk"}}) {
-    double predicted = number(last->fields, fmt::format("predicted.{}", key)) / kMiB;
-    double measured = number(last->fields, fmt::format("measured.{}", key)) / kMiB;
-    if (!std::isfinite(predicted) && !std::isfinite(measured)) continue;
+  for (const auto& [key, title] : {std::pair{"at_rest", "at rest"}, {"peak", "peak allocated"}}) {
+    double most[2] = {kNone, kNone};
+    for (size_t i = 0; i < 2; ++i)
+      for (double value : column(steps, fmt::format("memory_{}_{}", key, chart.names[i])).y)
+        if (!(value <= most[i])) most[i] = std::isfinite(value) ? value : most[i];
+    if (!std::isfinite(most[0]) && !std::isfinite(most[1])) continue;
     chart.groups.push_back(title);
-    chart.values[0].push_back(predicted);
-    chart.values[1].push_back(measured);
+    for (size_t i = 0; i < 2; ++i) chart.values[i].push_back(most[i] / kMiB);
   }
   if (!chart.groups.empty()) charts.push_back({.name = "memory", .svg = bar_chart(chart)});
 }
@@ -205,10 +198,17 @@ std::vector<Chart> charts_of(const std::vector<Record>& records, const std::vect
     add_curve(charts, records, "loss", curve("Loss", "per supervised token", loss, 0, true), false);
     charts.back().note = "Each step, and smoothed.";
   }
-  add_accuracy(charts, records, steps);
+  add_unrolled(charts, records, steps, "acc",
+               {.name = "accuracy", .note = "How often the draft's first choice is the target's. Smoothed."},
+               {.title = "Accuracy of each unrolled step", .x_label = "step", .y_label = "share of tokens"});
+  add_unrolled(charts, records, steps, "acceptance_rate",
+               {.name = "overlap",
+                .note = "Probability mass that draft and target share: the rate at which sampling "
+                        "would accept. Smoothed."},
+               {.title = "Expected acceptance of each unrolled step", .x_label = "step", .y_label = "shared mass"});
   add_acceptance(charts, acceptance);
   add_times(charts, steps);
-  add_memory(charts, records);
+  add_memory(charts, steps);
   if (Column rate = column(steps, "lr"); rate.any)
     add_curve(charts, records, "lr", curve("Learning rate", "", rate, 4, false), true);
   if (Column norm = column(steps, "grad_norm"); norm.any)

@@ -4,10 +4,11 @@
 //
 // Events and their fields:
 //   run     facts of the run, any flat fields; once a start
-//   step    a trained window: loss, lr, grad_norm, tokens, accuracy.I, loss.I (I = unrolled step, from 0),
-//           time.data, time.forward, time.backward, time.communication, time.optimizer (seconds on the rank that
-//           writes)
-//   memory  predicted.X and measured.X in bytes, X of at_rest, peak_allocated, host, disk
+//   step    a window: loss, lr, grad_norm, acc_I, acceptance_rate_I (I = unrolled step, from 0), tokens, positions,
+//   voids,
+//           skipped; seconds on the rank that writes: time_data_s, time_forward_s, time_backward_s,
+//           time_communication_s, time_optimizer_s; bytes of that rank: memory_at_rest_X and memory_peak_X, X of
+//           predicted and measured
 //   end     why the run ended: status, reason
 #pragma once
 #include <filesystem>

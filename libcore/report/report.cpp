@@ -66,12 +66,12 @@ std::string tiles(const std::vector<const Record*>& steps, const std::vector<Jso
                    fmt::format("{} → {} tokens/s, greedy", fixed(plain, 1), fixed(draft, 1)));
   }
   if (auto loss = late_mean(steps, "loss")) text += tile(fixed(*loss, 3), "loss, last tenth of the steps");
-  if (auto accuracy = late_mean(steps, "accuracy.0"))
+  if (auto accuracy = late_mean(steps, "acc_0"))
     text += tile(fmt::format("{} %", fixed(100 * *accuracy, 1)), "accuracy of position 1, last tenth");
   text += tile(grouped(steps.back()->step), "steps");
   double tokens = 0;
   for (const Record* step : steps) tokens += step->fields.get_double("tokens", 0);
-  if (tokens > 0) text += tile(grouped(static_cast<int64_t>(tokens)), "supervised tokens, all epochs");
+  if (tokens > 0) text += tile(grouped(static_cast<int64_t>(tokens)), "tokens, all epochs");
   text += tile(span_text(steps.back()->t - steps.front()->t), "from first to last step");
   return "<div class=\"tiles\">\n" + text + "</div>\n";
 }
@@ -86,6 +86,8 @@ std::string cell(const Json& value) {
           (text.empty() ? "" : ", ") + (item.is_number() && !item.is_int() ? fixed(item.as_double(), 3) : cell(item));
     return text;
   }
+  if (value.is_object() && value.contains("rate"))  // a position's acceptance
+    return fmt::format("{} of {}", value.at("accepted").as_int(), value.at("tried").as_int());
   return value.is_null() ? "none" : value.dump();
 }
 

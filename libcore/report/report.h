@@ -18,7 +18,7 @@ struct Chart {
 };
 
 // What the records show, in the order of the page. `acceptance` are records as `sf-eval accept --format json` prints
-// them (label, n, acceptance_length, per_position, tokens_per_s_plain, tokens_per_s_draft, greedy_equal, greedy_ties).
+// them (label, prompts, acceptance_length, positions [{accepted, tried, rate}], tokens_per_s_plain, ...).
 std::vector<Chart> charts_of(const std::vector<Record>& records, const std::vector<Json>& acceptance);
 std::string page_of(const std::string& name, const std::vector<Record>& records, const std::vector<Json>& acceptance);
 

@@ -22,12 +22,12 @@ std::vector<Record> run_of(int steps) {
                              Json::object()
                                  .set("loss", 4.0 / i)
                                  .set("tokens", 1000)
-                                 .set("accuracy.0", 0.5)
-                                 .set("accuracy.1", 0.25)
-                                 .set("time.forward", 0.25)
-                                 .set("time.backward", 0.75)));
-  records.push_back(
-      record("memory", steps, Json::object().set("predicted.at_rest", 1048576).set("measured.at_rest", 1048576)));
+                                 .set("acc_0", 0.5)
+                                 .set("acc_1", 0.25)
+                                 .set("time_forward_s", 0.25)
+                                 .set("time_backward_s", 0.75)
+                                 .set("memory_at_rest_predicted", 1048576)
+                                 .set("memory_at_rest_measured", 2097152)));
   return records;
 }
 
@@ -42,13 +42,13 @@ TEST(Report, ShowsWhatWasMeasuredAndNothingElse) {
 }
 
 TEST(Report, AcceptanceIsShownWhenGiven) {
-  Json before = Json::object().set("label", "before").set("acceptance_length", 1.01).set("n", 48);
-  Json after = Json::object().set("label", "after").set("acceptance_length", 1.75).set("n", 48);
-  after.set("per_position", Json(Json::Array{0.5, 0.2}));
+  Json before = Json::object().set("label", "before").set("acceptance_length", 1.01).set("prompts", 48);
+  Json after = Json::object().set("label", "after").set("acceptance_length", 1.75).set("prompts", 48);
+  after.set("positions", Json(Json::Array{Json::object().set("accepted", 5).set("tried", 10).set("rate", 0.5)}));
   std::string page = page_of("run", run_of(20), {before, after});
   EXPECT_NE(page.find("1.01 → 1.75"), std::string::npos);
   EXPECT_NE(page.find("n = 48 prompts"), std::string::npos);
-  EXPECT_NE(page.find("not run"), std::string::npos);  // per_position of the first
+  EXPECT_NE(page.find("not run"), std::string::npos);  // positions of the first
 }
 
 TEST(Report, TimeSharesAddUp) {
