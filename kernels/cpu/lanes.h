@@ -49,9 +49,9 @@ SF_INLINE void store_bf16(uint16_t* p, const Lanes& x, size_t n) {
 #endif
 
 // e^x for x <= 88.7; below -104 it is 0. Cody-Waite reduction, a polynomial of degree 6 on [-ln2/2, ln2/2]: within 1.1
-// ulp for normal results. Infinity and NaN do not occur where it is used, but -infinity gives 0.
+// ulp for normal results. -infinity gives 0, NaN gives NaN.
 SF_INLINE Lanes exp(Lanes x) {
-  x = max(x, splat(-104.0f));
+  x = max(splat(-104.0f), x);  // in this order NaN stays NaN
   const Lanes n = rint(x * splat(1.44269504088896341f));
   Lanes r = fma(n, splat(-0.693145751953125f), x);
   r = fma(n, splat(-1.428606765330187e-6f), r);

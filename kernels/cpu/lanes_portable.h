@@ -65,7 +65,7 @@ SF_INLINE Lanes rint(const Lanes& a) {
 }
 SF_INLINE Lanes times_power(const Lanes& p, const Lanes& n) {
   return each([&](size_t i) {
-    const int whole = static_cast<int>(n.v[i]), half = whole >> 1;
+    const int whole = n.v[i] == n.v[i] ? static_cast<int>(n.v[i]) : 0, half = whole >> 1;
     return p.v[i] * float_of(static_cast<uint32_t>(half + 127) << 23) *
            float_of(static_cast<uint32_t>(whole - half + 127) << 23);
   });

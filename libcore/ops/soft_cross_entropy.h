@@ -8,7 +8,7 @@ namespace sf::ops {
 struct SoftCrossEntropy {
   at::Tensor loss;    // F32 scalar: sum over rows of mask * -(P . log_softmax(z)), P = softmax(t). Differentiable in z
   at::Tensor argmax;  // I64 [N] of z, the lowest id wins a tie
-  at::Tensor acceptance;  // F32 [N]: sum over v of min(softmax(z), exp(t - target_lse)), masked rows too
+  at::Tensor acceptance;  // F32 [N]: sum over v of min(softmax(z), exp(t - target_lse)); 0 where mask is 0
 };
 
 // z: draft logits [N, Vd] fp32 or bf16; t: the target's logits on the draft vocabulary [N, Vd] fp32 or bf16, no

@@ -27,4 +27,14 @@ size_t first_non_finite(const float* values, size_t n);
 void to_bf16(const float* from, uint16_t* to, size_t n);
 void from_bf16(const uint16_t* from, float* to, size_t n);
 
+void rms_norm(const RmsNorm& op, void* y, float* rstd, size_t begin, size_t end);
+void rms_norm_dx(const RmsNorm& op, const void* g, const float* rstd, void* dx, size_t begin, size_t end);
+void rms_norm_dweight(const RmsNorm& op, const void* g, const float* rstd, float* dweight, size_t begin, size_t end);
+void swiglu(Type type, const void* gate, const void* up, void* y, size_t begin, size_t end);
+void swiglu_backward(Type type, const void* gate, const void* up, const void* g, void* dgate, void* dup, size_t begin,
+                     size_t end);
+void rotary(const Rotary& op, size_t begin, size_t end);
+void soft_loss(const SoftLoss& op, SoftRow* out, size_t begin, size_t end);
+void soft_loss_backward(const SoftLoss& op, const SoftRow* rows, float scale, void* dz, size_t begin, size_t end);
+
 }  // namespace sf::kernels::SF_ISA

@@ -1,31 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "functions.h"
 #include "lanes.h"
+#include "spans.h"
 
 namespace sf::kernels::SF_ISA {
-
-namespace {
-
-// body(i, n): elements [i, i + n), n = kLanes but for the tail. Both go through the same operations.
-template <typename Body>
-SF_INLINE void spans(size_t n, Body body) {
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) body(i, kLanes);
-  if (i < n) body(i, n - i);
-}
-template <typename T>
-SF_INLINE Lanes take(const T* p, size_t n) {
-  return n == kLanes ? get(p) : get(p, n);
-}
-template <typename T>
-SF_INLINE void give(T* p, Lanes x, size_t n) {
-  if (n == kLanes)
-    put(p, x);
-  else
-    put(p, x, n);
-}
-
-}  // namespace
 
 void adamw(float* p, const float* grad, float* m, float* v, size_t n, const AdamWConstants& c) {
   spans(n, [&](size_t i, size_t w) {

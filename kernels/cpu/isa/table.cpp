@@ -20,6 +20,14 @@ constexpr Table make() {
   t.first_non_finite = first_non_finite;
   t.to_bf16 = to_bf16;
   t.from_bf16 = from_bf16;
+  t.rms_norm = rms_norm;
+  t.rms_norm_dx = rms_norm_dx;
+  t.rms_norm_dweight = rms_norm_dweight;
+  t.swiglu = swiglu;
+  t.swiglu_backward = swiglu_backward;
+  t.rotary = rotary;
+  t.soft_loss = soft_loss;
+  t.soft_loss_backward = soft_loss_backward;
   return t;
 }
 const Table kTable = make();

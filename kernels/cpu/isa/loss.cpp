@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sf_kernels/loss.h"
+
+#include "functions.h"
+#include "lanes.h"
+#include "spans.h"
+
+namespace sf::kernels::SF_ISA {
+
+namespace {
+
+template <typename T>
+SF_INLINE float row_top(const T* x, size_t width) {
+  const Lanes lowest = splat(-__builtin_inff());
+  Lanes top = lowest;
+  spans(width,
+        [&](size_t i, size_t n) { top = max(n == kLanes ? take(x + i, n) : keep(take(x + i, n), n, lowest), top); });
+  return highest(top);
+}
+
+template <typename T>
+SF_INLINE int32_t first_at(const T* x, size_t width, float value) {
+  for (size_t i = 0; i < width; i += kLanes) {
+    const size_t n = width - i < kLanes ? width - i : kLanes;
+    const uint32_t hits = equal(take(x + i, n), splat(value)) & ((1u << n) - 1);
+    if (hits) return static_cast<int32_t>(i) + __builtin_ctz(hits);
+  }
+  return 0;  // only a row of NaN
+}
+
+template <typename Z, typename T>
+void loss_rows(const SoftLoss& op, SoftRow* out, size_t begin, size_t end) {
+  const Lanes zero = splat(0.0f);
+  for (size_t row = begin; row < end; ++row) {
+    const Z* z = static_cast<const Z*>(op.z) + row * op.width;
+    const T* t = static_cast<const T*>(op.t) + row * op.width;
+    SoftRow result;
+    result.z_top = row_top(z, op.width);
+    result.argmax = first_at(z, op.width, result.z_top);
+    if (op.weight[row] == 0) {
+      out[row] = SoftRow{};
+      out[row].argmax = result.argmax;
+      continue;
+    }
+    result.t_top = row_top(t, op.width);
+    const Lanes z_top = splat(result.z_top), t_top = splat(result.t_top);
+    Lanes z_total = zero, t_total = zero, dot = zero;
+    spans(op.width, [&](size_t i, size_t n) {
+      const Lanes zi = take(z + i, n) - z_top, ti = exp(take(t + i, n) - t_top), zexp = exp(zi);
+      z_total = z_total + (n == kLanes ? zexp : keep(zexp, n, zero));
+      t_total = t_total + (n == kLanes ? ti : keep(ti, n, zero));
+      dot = n == kLanes ? fma(ti, zi, dot) : keep(fma(ti, zi, dot), n, dot);
+    });
+    result.z_total = sum(z_total);
+    result.t_total = sum(t_total);
+    const float log_total = static_cast<float>(__builtin_log(static_cast<double>(result.z_total)));
+    result.loss = op.weight[row] * (log_total - sum(dot) / result.t_total);
+    if (op.target_lse) {
+      const Lanes inverse = splat(1.0f / result.z_total), lse = splat(op.target_lse[row]);
+      Lanes common = zero;
+      spans(op.width, [&](size_t i, size_t n) {
+        // The target's probability cannot pass 1; a log-sum-exp that says otherwise must not overflow either.
+        const Lanes q = exp(min(splat(88.0f), take(t + i, n) - lse));
+        const Lanes shared = min(exp(take(z + i, n) - z_top) * inverse, q);
+        common = common + (n == kLanes ? shared : keep(shared, n, zero));
+      });
+      result.acceptance = sum(common);
+    }
+    out[row] = result;
+  }
+}
+
+template <typename Z, typename T>
+void gradient_rows(const SoftLoss& op, const SoftRow* rows, float scale, Z* dz, size_t begin, size_t end) {
+  for (size_t row = begin; row < end; ++row) {
+    const Z* z = static_cast<const Z*>(op.z) + row * op.width;
+    const T* t = static_cast<const T*>(op.t) + row * op.width;
+    Z* to = dz + row * op.width;
+    const float factor = scale * op.weight[row];
+    if (op.weight[row] == 0) {
+      for (size_t i = 0; i < op.width; ++i) to[i] = 0;
+      continue;
+    }
+    const Lanes z_top = splat(rows[row].z_top), t_top = splat(rows[row].t_top);
+    const Lanes z_scale = splat(1.0f / rows[row].z_total), t_scale = splat(1.0f / rows[row].t_total);
+    spans(op.width, [&](size_t i, size_t n) {
+      const Lanes q = exp(take(z + i, n) - z_top) * z_scale, p = exp(take(t + i, n) - t_top) * t_scale;
+      give(to + i, (q - p) * splat(factor), n);
+    });
+  }
+}
+
+template <typename Z>
+void gradient(const SoftLoss& op, const SoftRow* rows, float scale, Z* dz, size_t begin, size_t end) {
+  if (op.t_type == Type::kF32)
+    gradient_rows<Z, float>(op, rows, scale, dz, begin, end);
+  else
+    gradient_rows<Z, uint16_t>(op, rows, scale, dz, begin, end);
+}
+
+}  // namespace
+
+void soft_loss(const SoftLoss& op, SoftRow* out, size_t begin, size_t end) {
+  if (op.z_type == Type::kF32) {
+    if (op.t_type == Type::kF32)
+      loss_rows<float, float>(op, out, begin, end);
+    else
+      loss_rows<float, uint16_t>(op, out, begin, end);
+  } else {
+    if (op.t_type == Type::kF32)
+      loss_rows<uint16_t, float>(op, out, begin, end);
+    else
+      loss_rows<uint16_t, uint16_t>(op, out, begin, end);
+  }
+}
+
+void soft_loss_backward(const SoftLoss& op, const SoftRow* rows, float scale, void* dz, size_t begin, size_t end) {
+  if (op.z_type == Type::kF32)
+    gradient(op, rows, scale, static_cast<float*>(dz), begin, end);
+  else
+    gradient(op, rows, scale, static_cast<uint16_t*>(dz), begin, end);
+}
+
+}  // namespace sf::kernels::SF_ISA

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sf_kernels/rows.h"
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "sf_kernels/loss.h"
+#include "sf_kernels/optimizer.h"
+
+namespace sf::kernels::reference {
+
+namespace {
+
+float get(Type type, const void* p, size_t i) {
+  if (type == Type::kF32) return static_cast<const float*>(p)[i];
+  const uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t*>(p)[i]) << 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+void put(Type type, void* p, size_t i, float value) {
+  if (type == Type::kF32)
+    static_cast<float*>(p)[i] = value;
+  else
+    to_bf16(&value, static_cast<uint16_t*>(p) + i, 1);
+}
+
+float rounded(Type type, float value) {
+  float out = 0;
+  put(type, &out, 0, value);
+  return get(type, &out, 0);
+}
+
+}  // namespace
+
+void rms_norm(const RmsNorm& op, void* y, float* rstd) {
+  for (size_t r = 0; r < op.rows; ++r) {
+    double squares = 0;
+    for (size_t i = 0; i < op.width; ++i) squares += std::pow(get(op.type, op.x, r * op.x_row + i), 2.0);
+    rstd[r] = static_cast<float>(1 / std::sqrt(squares / static_cast<double>(op.width) + op.eps));
+    for (size_t i = 0; i < op.width; ++i) {
+      const float unit = rounded(op.type, get(op.type, op.x, r * op.x_row + i) * rstd[r]);
+      put(op.type, y, r * op.width + i, unit * get(op.type, op.weight, i));
+    }
+  }
+}
+
+void swiglu(Type type, const void* gate, const void* up, void* y, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    const double value = get(type, gate, i);
+    put(type, y, i, static_cast<float>(value / (1 + std::exp(-value)) * get(type, up, i)));
+  }
+}
+
+void rotary(const Rotary& op) {
+  for (size_t b = 0; b < op.batch; ++b) {
+    for (size_t h = 0; h < op.heads; ++h) {
+      for (size_t s = 0; s < op.length; ++s) {
+        const size_t from = b * op.x_batch + h * op.x_head + s * op.x_token;
+        const size_t to = b * op.y_batch + h * op.y_head + s * op.y_token;
+        const size_t row = static_cast<size_t>(op.positions[b * op.position_row + s]) * op.half;
+        for (size_t i = 0; i < op.dims; ++i) put(op.type, op.y, to + i, get(op.type, op.x, from + i));
+        for (size_t i = 0; i < op.half; ++i) {
+          const float c = op.cos[row + i], d = op.inverse ? -op.sin[row + i] : op.sin[row + i];
+          const float x1 = get(op.type, op.x, from + i), x2 = get(op.type, op.x, from + op.half + i);
+          put(op.type, op.y, to + i, x1 * c - x2 * d);
+          put(op.type, op.y, to + op.half + i, x2 * c + x1 * d);
+        }
+      }
+    }
+  }
+}
+
+void soft_loss(const SoftLoss& op, SoftRow* out) {
+  for (size_t r = 0; r < op.rows; ++r) {
+    auto z = [&](size_t i) { return static_cast<double>(get(op.z_type, op.z, r * op.width + i)); };
+    auto t = [&](size_t i) { return static_cast<double>(get(op.t_type, op.t, r * op.width + i)); };
+    SoftRow row;
+    for (size_t i = 1; i < op.width; ++i) {
+      if (z(i) > z(static_cast<size_t>(row.argmax))) row.argmax = static_cast<int32_t>(i);
+    }
+    double z_total = 0, t_total = 0, dot = 0, common = 0;
+    for (size_t i = 0; i < op.width; ++i) z_total += std::exp(z(i)), t_total += std::exp(t(i));
+    for (size_t i = 0; i < op.width; ++i) {
+      dot += std::exp(t(i)) / t_total * (z(i) - std::log(z_total));
+      if (op.target_lse) common += std::fmin(std::exp(z(i)) / z_total, std::exp(t(i) - op.target_lse[r]));
+    }
+    if (op.weight[r] != 0) {
+      row.loss = static_cast<float>(-dot * op.weight[r]);
+      row.acceptance = static_cast<float>(common);
+    }
+    out[r] = row;
+  }
+}
+
+}  // namespace sf::kernels::reference
