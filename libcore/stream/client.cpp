@@ -72,7 +72,7 @@ struct StreamSource::Impl {
     }
   };
   std::unique_ptr<Link> link;
-  double next_beat = 0, lost_at = 0, next_reread = 0;
+  double last_turn = monotonic_s(), next_beat = 0, lost_at = 0, next_reread = 0;
   std::string lost_why;
   bool lost = false, life_open = true;
 
@@ -164,6 +164,10 @@ void StreamSource::Impl::turn() {
   double now = monotonic_s();
   std::lock_guard lock(mutex);
   if (failure) return;
+  // After we ourselves were suspended (Ctrl-Z stops both sides), silence says nothing about the producer.
+  double gap = now - last_turn;
+  if (gap > options.silent_s / 2 + options.heartbeat_s) heard += gap;
+  last_turn = now;
   if (link) {
     pump(link->control, now);
     pump(link->data, now);

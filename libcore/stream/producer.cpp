@@ -82,7 +82,7 @@ struct Producer::Impl {
   Sockets sockets;
   Socket data, control;
   Roster roster;
-  double started, next_sweep = 0;
+  double started, next_sweep = 0, last_turn = monotonic_s();
   std::optional<double> reader_gone_at;
 
   Wake wake;
@@ -91,6 +91,7 @@ struct Producer::Impl {
   void open();
   void run();
   void say(std::string text) { reports.push_back(std::move(text)); }
+  void forgive(double now);
   void pump(Socket& socket, double now);
   void on_message(const Received& message, double now);
   void on_hello(const Received& message, double now);
@@ -132,6 +133,7 @@ void Producer::Impl::run() {
       wake.clear();
       double now = monotonic_s();
       std::unique_lock lock(mutex);
+      forgive(now);
       if (ready.life & (POLLERR | POLLHUP | POLLNVAL)) reader_gone_at = now;
       pump(control, now);
       pump(data, now);
@@ -157,6 +159,14 @@ void Producer::Impl::run() {
     ending = Ending::kTrainersGone;
     changed.notify_all();
   }
+}
+
+// After we ourselves were suspended (Ctrl-Z stops both sides), silence says nothing about the ranks.
+void Producer::Impl::forgive(double now) {
+  double gap = now - last_turn;
+  last_turn = now;
+  if (gap < options.silent_s / 2 + options.heartbeat_s) return;
+  for (const auto& [peer, member] : roster.members()) roster.find(peer)->heard += gap;
 }
 
 void Producer::Impl::pump(Socket& socket, double now) {
@@ -298,7 +308,7 @@ void Producer::Impl::judge(double now) {
     ending = Ending::kReaderGone;
   } else if (roster.empty() && now > started + options.join_s) {
     ending = Ending::kNobodyCame;
-  } else if (!roster.empty() && !roster.any_live() && now > roster.last_left() + options.rejoin_s) {
+  } else if (!reader_gone_at && !roster.empty() && !roster.any_live() && now > roster.last_left() + options.rejoin_s) {
     // Ranks that never came count as gone only after the time a first rank is given.
     if (!roster.missing().empty() || now > started + options.join_s) ending = Ending::kTrainersGone;
   }

@@ -25,7 +25,7 @@ struct ProducerOptions {
   double silent_s = 15;  // a rank not heard for so long has left
   double stop_s = 60;    // after stop: how long BYE is waited for
   double join_s = 600;   // how long the first rank is waited for
-  double rejoin_s = 0;   // after all ranks are gone without BYE: how long a restarted trainer is waited for
+  double rejoin_s = 60;  // after all ranks are gone without BYE: how long a restarted trainer is waited for
   int life_fd = -1;      // the pipe that carried the handle: its reader's death is seen here
   std::function<void(const std::string&)> report;  // what happens, one line each; called on the thread of serve()
 };

@@ -100,6 +100,7 @@ inline ProducerOptions quick_producer(const Contract& contract) {
   options.silent_s = 1;
   options.stop_s = 0.3;
   options.join_s = 5;
+  options.rejoin_s = 0;
   options.code = "test";
   return options;
 }
