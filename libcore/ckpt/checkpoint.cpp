@@ -157,6 +157,12 @@ void Checkpoint::read(std::string_view name, int64_t lo, int64_t hi, Dtype as, s
           as);
 }
 
+TensorView Checkpoint::stored(std::string_view name) const {
+  auto found = stored_.find(name);
+  SF_CHECK(found != stored_.end(), Exit::kData, "{}: no tensor is stored as \"{}\"", dir_.string(), name);
+  return files_[found->second].view(name);
+}
+
 std::vector<std::string> Checkpoint::names() const {
   std::vector<std::string> out;
   for (const auto& [name, file] : stored_) out.push_back(name);

@@ -55,6 +55,9 @@ class Checkpoint {
   // Elements [lo, hi) of a tensor, converted to `as`, into `to` (its size must be (hi - lo) * size_of(as)).
   void read(std::string_view name, int64_t lo, int64_t hi, Dtype as, std::span<std::byte> to) const;
   std::vector<std::string> names() const;  // stored tensors, sorted; aliases not included
+  // The tensor stored under this very name, whatever an alias says: a tied head that is stored all the same. kData if
+  // there is none.
+  TensorView stored(std::string_view name) const;
   // Tied names in force: the manifest's, or derived from tie_word_embeddings for a plain directory.
   const std::vector<arch::Alias>& aliases() const { return aliases_; }
   // Recomputes every digest; returns the names whose bytes differ from the manifest, are missing from it or from the

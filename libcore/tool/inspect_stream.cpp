@@ -44,7 +44,8 @@ int show_directory(app::Invocation& invocation, const std::filesystem::path& dir
                           .dump());
     return 0;
   }
-  for (const auto& [key, value] : contract->to_json().as_object())
+  const Json promised = contract->to_json();
+  for (const auto& [key, value] : promised.as_object())
     invocation.result(fmt::format("{:<16} {}", key, value.is_string() ? value.as_string() : value.dump()));
   invocation.result(
       fmt::format("{} rows, {} of them void, {} bytes; every hash is right", counts.rows, counts.voids, counts.bytes));

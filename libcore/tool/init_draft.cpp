@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/init_draft.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "arch/eagle3.h"
+#include "arch/vocab_map.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "ckpt/draft.h"
+#include "text/chat.h"
+
+namespace sf::tool {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int64_t kPiece = int64_t{1} << 20;  // elements made at once
+
+struct Prepared {
+  ckpt::Checkpoint target;
+  arch::Eagle3 draft;
+  arch::ModelSpec spec;
+};
+
+std::array<int64_t, 3> checked_layers(const std::array<int64_t, 3>& layers, int64_t count) {
+  for (int64_t layer : layers)
+    SF_CHECK(layer >= 1 && layer <= count, Exit::kConfig,
+             "capture layer {} is out of range, wanted 1 to the target's {}", layer, count);
+  return layers;
+}
+
+Prepared prepare(const InitDraftOptions& options) {
+  SF_CHECK(options.algorithm == "eagle3", Exit::kConfig, "draft algorithm \"{}\" is unknown; known: eagle3",
+           options.algorithm);
+  SF_CHECK(options.dtype == Dtype::kF32 || options.dtype == Dtype::kBF16, Exit::kUsage,
+           "a draft is stored as F32 or BF16, not {}", name_of(options.dtype));
+  Prepared p{ckpt::Checkpoint::open(options.target), {}, {}};
+  arch::Decoder decoder;
+  try {
+    decoder = arch::decoder_from_config(p.target.config());
+  } catch (Error& error) {
+    error.add_context(options.target.string());
+    throw;
+  }
+  p.draft = arch::eagle3_for_target(decoder, options.draft_vocab == 0 ? decoder.vocab : options.draft_vocab);
+  if (options.capture_layers) p.draft.capture_layers = checked_layers(*options.capture_layers, decoder.layers);
+  p.draft.fc_norm = options.fc_norm;
+  p.draft.norm_output = options.norm_output;
+  p.draft.stored = options.dtype;
+  p.spec = arch::describe(p.draft);
+  SF_CHECK(p.draft.draft_vocab == p.draft.vocab || !options.data.empty(), Exit::kUsage,
+           "a draft vocabulary of {} out of {} tokens is counted over the training chats: give them with --data",
+           p.draft.draft_vocab, p.draft.vocab);
+  return p;
+}
+
+struct Counted {
+  arch::TokenCounts counts;
+  uint64_t rows = 0, rejected = 0, empty = 0;
+  std::string first_reason;
+};
+
+Counted count_tokens(const InitDraftOptions& options, const text::ChatEncoder& encoder, int64_t vocab) {
+  Counted result{arch::TokenCounts(vocab), 0, 0, 0, {}};
+  if (options.data.empty()) return result;
+  text::MaskRule rule = options.reference_quirks ? text::MaskRule::kReference : text::MaskRule::kTurn;
+  std::vector<text::ChatRow> rows = text::read_chats(options.data, encoder, rule, options.max_length);
+  for (const text::ChatRow& row : rows) {
+    options.report.at("count", ++result.rows, rows.size());
+    if (row.rejected.empty()) {
+      if (row.encoded.supervised() == 0) ++result.empty;
+      result.counts.add_row(row.encoded.ids, row.encoded.loss_mask);
+      continue;
+    }
+    if (result.rejected++ == 0) result.first_reason = fmt::format("{}: {}", row.id, row.rejected);
+  }
+  SF_CHECK(result.counts.total() > 0, Exit::kData, "{}: none of the {} rows holds a supervised token{}",
+           options.data.string(), result.rows,
+           result.first_reason.empty() ? "" : "; first rejection: " + result.first_reason);
+  return result;
+}
+
+using Sink = ckpt::TensorSource::Sink;
+
+// Hands over `count` values of make(element), converted.
+void write_values(int64_t count, Dtype as, const Sink& sink, const std::function<float(int64_t)>& make) {
+  std::vector<float> values;
+  std::vector<std::byte> piece;
+  for (int64_t lo = 0; lo < count; lo += kPiece) {
+    int64_t size = std::min(count - lo, kPiece);
+    values.resize(static_cast<size_t>(size));
+    piece.resize(static_cast<size_t>(size) * size_of(as));
+    for (int64_t i = 0; i < size; ++i) values[static_cast<size_t>(i)] = make(lo + i);
+    convert(std::as_bytes(std::span(values)), Dtype::kF32, piece, as);
+    sink(piece);
+  }
+}
+
+void write_rows(const ckpt::Checkpoint& from, const std::string& name, const std::vector<int64_t>& rows, int64_t width,
+                Dtype as, const Sink& sink) {
+  std::vector<std::byte> row(static_cast<size_t>(width) * size_of(as));
+  for (int64_t r : rows) {
+    from.read(name, r * width, (r + 1) * width, as, row);
+    sink(row);
+  }
+}
+
+std::string init_of(const arch::Parameter& p, bool random_head) {
+  if (!random_head) return p.init;
+  return p.init.starts_with("rows:") ? "normal:0.02" : p.init.starts_with("copy:") ? "ones" : p.init;
+}
+
+// The new value of one parameter, as arch::describe says it starts. `target` and `map` outlive the source.
+ckpt::TensorSource new_parameter(const arch::Parameter& p, const InitDraftOptions& options,
+                                 const ckpt::Checkpoint& target, const arch::VocabMap& map) {
+  std::string init = init_of(p, options.random_head), of = init.substr(init.find(':') + 1);
+  Dtype as = options.dtype;
+  int64_t count = numel(p.shape);
+  auto write = [=, &target, &map, name = p.name, shape = p.shape, seed = options.seed](const Sink& sink) {
+    if (init.starts_with("rows:")) return write_rows(target, of, map.used, shape[1], as, sink);
+    if (init.starts_with("copy:")) return write_rows(target, of, {0}, count, as, sink);
+    if (init == "ones") return write_values(count, as, sink, [](int64_t) { return 1.0f; });
+    SF_ASSERT(init.starts_with("normal:"));
+    Rng rng(seed, "init:" + name);
+    float deviation = std::stof(of);
+    write_values(count, as, sink, [&](int64_t i) { return deviation * rng.normal(0, static_cast<uint64_t>(i)); });
+  };
+  return {p.name, as, p.shape, write};
+}
+
+template <typename T>
+ckpt::TensorSource buffer(const std::string& name, Dtype dtype, const std::vector<T>& values) {
+  auto write = [&values](const Sink& sink) { sink(std::as_bytes(std::span(values))); };
+  return {name, dtype, {static_cast<int64_t>(values.size())}, write};
+}
+
+Json counts_json(const InitDraftOptions& options, const Counted& counted, const arch::VocabMap& map) {
+  Json out = Json::object();
+  out.set("rows", counted.rows).set("rejected", counted.rejected).set("without_supervised_token", counted.empty);
+  out.set("supervised_tokens", counted.counts.total()).set("covered", arch::covered(counted.counts, map));
+  out.set("distinct", static_cast<int64_t>(counted.counts.seen().size()));
+  out.set("mask_rule", options.reference_quirks ? "reference" : "turn");
+  return out.set("tie_rule", options.reference_quirks ? "first_seen" : "lowest_id");
+}
+
+void report_counts(const InitDraftOptions& options, const Counted& counted, const arch::VocabMap& map) {
+  if (options.data.empty()) return;
+  int64_t total = counted.counts.total(), kept = arch::covered(counted.counts, map);
+  options.report.say(fmt::format(
+      "draft vocabulary of {} covers {} of {} supervised tokens ({:.2f} %), {} distinct ids seen", map.used.size(),
+      kept, total, 100.0 * static_cast<double>(kept) / static_cast<double>(total), counted.counts.seen().size()));
+  if (counted.rejected + counted.empty > 0)
+    options.report.say(fmt::format("{} of {} rows rejected, {} without a supervised token{}", counted.rejected,
+                                   counted.rows, counted.empty,
+                                   counted.rejected ? "; first rejection: " + counted.first_reason : std::string()));
+}
+
+ckpt::Manifest manifest_of(const InitDraftOptions& options, const Prepared& p, const text::ChatEncoder& encoder) {
+  ckpt::Manifest manifest;
+  manifest.kind = "draft";
+  manifest.seed = options.seed;
+  ckpt::TargetLink link{p.target.identity(), encoder.tokenizer_digest(), encoder.template_digest(), {}};
+  for (const arch::Parameter& parameter : p.spec.parameters)
+    if (!parameter.trainable) link.taken[parameter.name] = parameter.init.substr(parameter.init.find(':') + 1);
+  for (const arch::Buffer& b : p.spec.buffers)
+    if (!b.stored) manifest.recompute.push_back(b.name);
+  manifest.extra.set("algorithm", options.algorithm);
+  ckpt::set_target(manifest, link);
+  return manifest;
+}
+
+}  // namespace
+
+fs::path init_draft(const InitDraftOptions& options) {
+  Prepared p = prepare(options);
+  ckpt::Publisher publisher(options.out);  // refuses an existing directory before the chats are read
+  text::ChatEncoder encoder = text::ChatEncoder::open(options.target);
+  Counted counted = count_tokens(options, encoder, p.draft.vocab);
+  arch::VocabMap map =
+      arch::make_vocab_map(counted.counts, p.draft.draft_vocab,
+                           options.reference_quirks ? arch::TieRule::kFirstSeen : arch::TieRule::kLowestId);
+  report_counts(options, counted, map);
+  std::vector<ckpt::TensorSource> tensors;
+  for (const arch::Parameter& parameter : p.spec.parameters)
+    if (parameter.trainable) tensors.push_back(new_parameter(parameter, options, p.target, map));
+  tensors.push_back(buffer("d2t", Dtype::kI64, map.d2t));
+  tensors.push_back(buffer("t2d", Dtype::kBool, map.t2d));
+  ckpt::Manifest manifest = manifest_of(options, p, encoder);
+  manifest.extra.set("vocabulary", counts_json(options, counted, map));
+  return publisher.commit(tensors, arch::eagle3_to_config(p.draft), manifest);
+}
+
+Json plan_draft(const InitDraftOptions& options) {
+  Prepared p = prepare(options);
+  int64_t trainable = 0;
+  Json layers = Json::array();
+  for (const arch::Parameter& parameter : p.spec.parameters)
+    if (parameter.trainable) trainable += numel(parameter.shape);
+  for (int64_t layer : p.draft.capture_layers) layers.push(layer);
+  Json plan = Json::object();
+  plan.set("algorithm", options.algorithm).set("target", options.target.string()).set("out", options.out.string());
+  plan.set("parameters", trainable).set("vocab", p.draft.vocab).set("draft_vocab", p.draft.draft_vocab);
+  plan.set("capture_layers", layers).set("dtype", name_of(options.dtype));
+  return plan.set("bytes",
+                  trainable * static_cast<int64_t>(size_of(options.dtype)) + p.draft.vocab + 8 * p.draft.draft_vocab);
+}
+
+}  // namespace sf::tool

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// sf-init draft: a new draft checkpoint for a target, with the vocabulary map counted over the training chats.
+#pragma once
+#include <array>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "base/dtype.h"
+#include "base/json.h"
+#include "tool/progress.h"
+
+namespace sf::tool {
+
+struct InitDraftOptions {
+  std::filesystem::path target;      // checkpoint directory
+  std::string algorithm = "eagle3";  // the only one so far
+  int64_t draft_vocab = 0;           // 0: the target's whole vocabulary
+  std::filesystem::path data;        // chats file (JSON Lines); may be empty if draft_vocab is the target's
+  std::filesystem::path out;
+  uint64_t seed = 0;
+  size_t max_length = 0;                                 // tokens of a row that count; 0: all
+  Dtype dtype = Dtype::kF32;                             // storage: F32 (masters) or BF16
+  std::optional<std::array<int64_t, 3>> capture_layers;  // our numbering; default [2, L/2, L-3]
+  bool fc_norm = false, norm_output = true;
+  bool random_head = false;       // lm_head at random and norm.weight ones, as the reference starts
+  bool reference_quirks = false;  // SpecForge's mask rule and tie rule (first seen) for the counts
+  Reporter report;
+};
+
+// Returns the directory published: config.json, model.safetensors (all trainable parameters, t2d BOOL, d2t I64) and a
+// manifest that names the target. embed_tokens.weight is not stored: the manifest says that it is taken from the
+// target.
+//
+// Matrices are normal(0, 0.02), norms one. Unless random_head is set, lm_head.weight holds the rows of the target's
+// head that belong to the draft's vocabulary and norm.weight the target's final norm: a draft starts from the target's
+// own way of reading a state, which saves most of the first epoch. Values depend on (seed, parameter, element) alone.
+//
+// Errors: kNoInput (target or data missing), kConfig (algorithm, sizes, the target's family), kData (chats file, no
+// supervised token at all), kCantCreate (`out` exists), kIo.
+std::filesystem::path init_draft(const InitDraftOptions& options);
+
+// What init_draft would do, without reading the chats or writing.
+Json plan_draft(const InitDraftOptions& options);
+
+}  // namespace sf::tool

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/init_model.h"
+
+#include "base/error.h"
+#include "ckpt/gguf.h"
+#include "tool/model_source.h"
+
+namespace sf::tool {
+namespace fs = std::filesystem;
+namespace {
+
+ModelSource open_source(const InitModelOptions& options) {
+  const fs::path& source = options.source;
+  std::error_code ignored;
+  SF_CHECK(fs::exists(source, ignored), Exit::kNoInput, "{}: no such file or directory", source.string());
+  if (options.dtype)
+    SF_CHECK(*options.dtype == Dtype::kF32 || *options.dtype == Dtype::kF16 || *options.dtype == Dtype::kBF16,
+             Exit::kUsage, "a model is stored as F32, F16 or BF16, not {}", name_of(*options.dtype));
+  if (fs::is_directory(source, ignored)) return source_from_directory(source, options.dtype);
+  SF_CHECK(ckpt::GgufFile::is_gguf(source), Exit::kData,
+           "{} is neither a GGUF file nor a directory; for safetensors give the directory that holds config.json",
+           source.string());
+  return source_from_gguf(source, options.dtype);
+}
+
+uint64_t bytes_of(const ModelSource& source) {
+  uint64_t total = 0;
+  for (const ckpt::TensorSource& tensor : source.tensors) total += tensor.bytes();
+  return total;
+}
+
+void report_writing(ModelSource& source, const Reporter& report) {
+  auto done = std::make_shared<uint64_t>(0);
+  uint64_t total = bytes_of(source);
+  for (ckpt::TensorSource& tensor : source.tensors) {
+    tensor.write = [write = std::move(tensor.write), &report, done, total](const ckpt::TensorSource::Sink& sink) {
+      write([&](std::span<const std::byte> bytes) {
+        sink(bytes);
+        report.at("write", *done += bytes.size(), total);
+      });
+    };
+  }
+}
+
+ckpt::Manifest manifest_of(const ModelSource& source) {
+  ckpt::Manifest manifest;
+  manifest.kind = "target";
+  manifest.aliases = source.spec.aliases;
+  for (const arch::Buffer& buffer : source.spec.buffers)
+    if (!buffer.stored) manifest.recompute.push_back(buffer.name);
+  manifest.extra.set("source", source.provenance);
+  return manifest;
+}
+
+}  // namespace
+
+fs::path init_model(const InitModelOptions& options) {
+  ModelSource source = open_source(options);
+  for (const std::string& note : source.notes) options.report.say(note);
+  ckpt::Publisher publisher(options.out);
+  source.write_files(publisher.dir());
+  report_writing(source, options.report);
+  return publisher.commit(source.tensors, source.config, manifest_of(source));
+}
+
+Json plan_model(const InitModelOptions& options) {
+  ModelSource source = open_source(options);
+  std::map<std::string, int64_t> dtypes;
+  for (const ckpt::TensorSource& tensor : source.tensors) ++dtypes[std::string(name_of(tensor.dtype))];
+  Json stored = Json::object(), aliases = Json::object(), recompute = Json::array(), notes = Json::array();
+  for (const auto& [name, count] : dtypes) stored.set(name, count);
+  for (const arch::Alias& alias : source.spec.aliases) aliases.set(alias.name, alias.of);
+  for (const arch::Buffer& buffer : source.spec.buffers)
+    if (!buffer.stored) recompute.push(buffer.name);
+  for (const std::string& note : source.notes) notes.push(note);
+  Json plan = Json::object();
+  plan.set("source", options.source.string()).set("format", source.format).set("out", options.out.string());
+  plan.set("family", source.spec.family).set("parameters", source.spec.parameter_count());
+  plan.set("tensors", stored).set("bytes", bytes_of(source)).set("aliases", aliases).set("recompute", recompute);
+  return plan.set("notes", notes);
+}
+
+}  // namespace sf::tool

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// sf-init model: a GGUF file or a Hugging Face directory becomes a checkpoint directory with tokenizer and manifest.
+#pragma once
+#include <filesystem>
+#include <optional>
+
+#include "base/dtype.h"
+#include "base/json.h"
+#include "tool/progress.h"
+
+namespace sf::tool {
+
+struct InitModelOptions {
+  std::filesystem::path source, out;
+  // Storage of every parameter: F32, F16 or BF16. Default: as stored for a Hugging Face directory; F32 for a quantised
+  // GGUF file, the embedding's own type for one that is not.
+  std::optional<Dtype> dtype;
+  Reporter report;
+};
+
+// Returns the directory published. Errors: kNoInput (source or its tokenizer.json missing), kConfig (architecture or
+// setting not supported, by name), kData (bad file; missing, unexpected or misshapen tensors, by name), kCantCreate
+// (`out` exists), kIo (full disk; nothing is left behind).
+std::filesystem::path init_model(const InitModelOptions& options);
+
+// What init_model would do, after the same checks and without writing: source format, family, dtype, parameters, bytes,
+// aliases, buffers to recompute.
+Json plan_model(const InitModelOptions& options);
+
+}  // namespace sf::tool

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/shard_verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "arch/decoder.h"
+#include "arch/eagle3.h"
+#include "base/error.h"
+#include "base/fault.h"
+#include "ckpt/draft.h"
+#include "tool/names.h"
+
+namespace sf::tool {
+namespace {
+
+using Problems = std::vector<std::string>;
+
+bool is_draft(const ckpt::Checkpoint& open) {
+  return open.config().contains("draft_vocab_size");
+}
+
+void check_digests(const ckpt::Checkpoint& open, Problems& problems) {
+  if (!open.has_manifest()) {
+    problems.push_back("manifest.json is missing: nothing says what the bytes should be");
+    return;
+  }
+  for (const std::string& name : open.verify())
+    problems.push_back(
+        name == "identity"
+            ? std::string("identity: names, types, shapes, digests or config.json differ from what was published")
+            : fmt::format("{}: bytes differ from the manifest's digest, or one of them is missing", name));
+}
+
+void check_aliases(const ckpt::Checkpoint& open, const arch::ModelSpec& spec, Problems& problems) {
+  for (const arch::Alias& wanted : spec.aliases) {
+    bool found = std::any_of(open.aliases().begin(), open.aliases().end(), [&](const arch::Alias& a) {
+      return (a.name == wanted.name && a.of == wanted.of) || (a.name == wanted.of && a.of == wanted.name);
+    });
+    if (!found)
+      problems.push_back(fmt::format("{}: config.json ties it to {}, no alias says so", wanted.name, wanted.of));
+  }
+  for (const arch::Alias& alias : open.aliases())
+    if (spec.storage_of(alias.name) == alias.name && spec.storage_of(alias.of) == alias.of)
+      problems.push_back(
+          fmt::format("{}: recorded as an alias of {}, which config.json does not tie", alias.name, alias.of));
+}
+
+void check_buffers(const ckpt::Checkpoint& open, const arch::ModelSpec& spec, Problems& problems) {
+  const std::vector<std::string>& recompute = open.manifest().recompute;
+  for (const arch::Buffer& buffer : spec.buffers) {
+    if (!buffer.stored && open.contains(buffer.name))
+      problems.push_back(fmt::format("{}: stored, but it is recomputed at every start", buffer.name));
+    if (!buffer.stored && open.has_manifest() &&
+        std::find(recompute.begin(), recompute.end(), buffer.name) == recompute.end())
+      problems.push_back(fmt::format("{}: the manifest does not list it as recomputed", buffer.name));
+    if (buffer.stored && open.contains(buffer.name) && open.info(buffer.name).dtype != buffer.dtype)
+      problems.push_back(fmt::format("{}: is {}, wanted {}", buffer.name, name_of(open.info(buffer.name).dtype),
+                                     name_of(buffer.dtype)));
+  }
+}
+
+// A trainer's checkpoint also holds optimizer state under names of its own.
+bool is_optimizer_state(const arch::ModelSpec& spec, const std::string& name) {
+  for (std::string_view suffix : {".exp_avg", ".exp_avg_sq", ".master"})
+    if (name.ends_with(suffix) && spec.find(std::string_view(name).substr(0, name.size() - suffix.size()))) return true;
+  return name.starts_with("optimizer.");
+}
+
+void check_completeness(const ckpt::Checkpoint& open, const arch::ModelSpec& spec, Problems& problems) {
+  NameCheck check = check_names(open, spec);
+  std::map<std::string, std::string> taken;
+  if (is_draft(open) && open.manifest().extra.contains("target")) taken = ckpt::target_of(open).taken;
+  for (const std::string& name : check.missing)
+    if (!taken.contains(name)) problems.push_back(fmt::format("{}: missing", name));
+  for (const std::string& text : check.misshapen) problems.push_back(text);
+  for (const std::string& name : check.unexpected)
+    if (open.manifest().kind != "train" || !is_optimizer_state(spec, name))
+      problems.push_back(fmt::format("{}: has no place in the {} family", name, spec.family));
+}
+
+void check_vocab_map(const ckpt::Checkpoint& open, Problems& problems) {
+  if (!open.contains("d2t") || !open.contains("t2d")) return;  // named as missing already
+  try {
+    ckpt::read_vocab_map(open);
+  } catch (const Error& error) {
+    problems.push_back(error.what());
+  }
+}
+
+}  // namespace
+
+Problems verify(const std::filesystem::path& dir) {
+  ckpt::Checkpoint open = ckpt::Checkpoint::open(dir);
+  Problems problems;
+  if (!fault("tool.skip_digests")) check_digests(open, problems);
+  arch::ModelSpec spec;
+  try {
+    spec = is_draft(open) ? arch::describe(arch::eagle3_from_config(open.config()))
+                          : arch::describe(arch::decoder_from_config(open.config()));
+  } catch (const Error& error) {
+    problems.push_back(error.what());
+    return problems;
+  }
+  check_completeness(open, spec, problems);
+  check_aliases(open, spec, problems);
+  check_buffers(open, spec, problems);
+  if (is_draft(open)) check_vocab_map(open, problems);
+  return problems;
+}
+
+}  // namespace sf::tool

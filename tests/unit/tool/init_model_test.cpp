@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/init_model.h"
+
+#include <gtest/gtest.h>
+
+#include "fixture.h"
+#include "text/chat.h"
+#include "tool/shard_verify.h"
+
+namespace sf::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+testing::AssertionResult says(const std::string& text, std::string_view part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "\"" << text << "\" lacks \"" << part << "\"";
+}
+
+InitModelOptions options(const fs::path& source, const fs::path& out) {
+  InitModelOptions o;
+  o.source = source;
+  o.out = out;
+  return o;
+}
+
+fs::path gguf(const Scratch& scratch, const GgufBuilder& builder) {
+  write_atomic(scratch / "m.gguf", builder.bytes());
+  return scratch / "m.gguf";
+}
+
+ckpt::Checkpoint converted(const Scratch& scratch) {
+  GgufBuilder builder = gguf_keys();
+  return ckpt::Checkpoint::open(init_model(options(gguf(scratch, add_layers(builder)), scratch / "out")));
+}
+
+TEST(InitModelGguf, TheCheckpointVerifiesAndCarriesTokenizerAndTemplate) {
+  Scratch scratch;
+  ckpt::Checkpoint open = converted(scratch);
+  EXPECT_EQ(verify(open.dir()), std::vector<std::string>{});
+  text::ChatEncoder encoder = text::ChatEncoder::open(open.dir());
+  Json messages = Json::parse(R"([{"role": "user", "content": "hi"}])", "t");
+  EXPECT_EQ(encoder.render(messages, true), "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  Json generation = Json::parse(read_file(open.dir() / "generation_config.json"), "g");
+  EXPECT_EQ(generation.at("eos_token_id").as_int(), 258);
+}
+
+TEST(InitModelGguf, QueryAndKeyRowsLeaveTheInterleavedOrder) {
+  Scratch scratch;
+  ckpt::Checkpoint open = converted(scratch);
+  for (auto [name, heads] : {std::pair("q_proj", kHeads), std::pair("k_proj", kKvHeads)}) {
+    std::vector<float> rows = floats_of(open, fmt::format("model.layers.3.self_attn.{}.weight", name));
+    for (int64_t head = 0; head < heads; ++head)
+      for (int64_t pair = 0; pair < kHeadDim / 2; ++pair)
+        for (int64_t side = 0; side < 2; ++side) {
+          int64_t row = head * kHeadDim + side * (kHeadDim / 2) + pair, in_file = head * kHeadDim + 2 * pair + side;
+          EXPECT_EQ(rows[static_cast<size_t>(row * kHidden)], static_cast<float>(in_file)) << name << " row " << row;
+        }
+  }
+}
+
+TEST(InitModelGguf, OtherRowsStayInOrder) {
+  Scratch scratch;
+  ckpt::Checkpoint open = converted(scratch);
+  std::vector<float> rows = floats_of(open, "model.layers.0.self_attn.v_proj.weight");
+  for (int64_t r = 0; r < kKvHeads * kHeadDim; ++r)
+    EXPECT_EQ(rows[static_cast<size_t>(r * kHidden)], static_cast<float>(r) + 0.5f);
+}
+
+TEST(InitModelGguf, AMissingHeadIsTiedToTheEmbedding) {
+  Scratch scratch;
+  ckpt::Checkpoint open = converted(scratch);
+  EXPECT_EQ(open.manifest().aliases.at(0).name, "lm_head.weight");
+  EXPECT_EQ(open.manifest().recompute, std::vector<std::string>{"rotary"});
+  EXPECT_EQ(open.view("lm_head.weight").data, open.view("model.embed_tokens.weight").data);
+  EXPECT_EQ(floats_of(open, "lm_head.weight")[7], 2.0f);
+  EXPECT_TRUE(open.config().at("tie_word_embeddings").as_bool());
+}
+
+TEST(InitModelGguf, AStoredHeadStaysItsOwn) {
+  Scratch scratch;
+  GgufBuilder builder = gguf_keys();
+  add_matrix(add_layers(builder), "output.weight", kVocab, kHidden);
+  ckpt::Checkpoint open = ckpt::Checkpoint::open(init_model(options(gguf(scratch, builder), scratch / "out")));
+  EXPECT_TRUE(open.aliases().empty());
+  EXPECT_EQ(floats_of(open, "lm_head.weight")[static_cast<size_t>(9 * kHidden)], 9.0f);
+}
+
+TEST(InitModelGguf, ConfigHoldsTheMetadataAsItsAuthorWroteIt) {
+  Scratch scratch;
+  arch::Decoder d = arch::decoder_from_config(converted(scratch).config());
+  EXPECT_EQ(d.rms_eps, 1e-5);
+  EXPECT_EQ(d.rope.theta, 1e5);
+  EXPECT_EQ(d.vocab, kVocab);
+  EXPECT_EQ(d.kv_heads, kKvHeads);
+  EXPECT_EQ(d.eos, std::vector<int64_t>{258});
+  EXPECT_EQ(d.stored, Dtype::kF32);
+}
+
+TEST(InitModelGguf, StoresBfloatWhenAsked) {
+  Scratch scratch;
+  GgufBuilder builder = gguf_keys();
+  InitModelOptions o = options(gguf(scratch, add_layers(builder)), scratch / "out");
+  o.dtype = Dtype::kBF16;
+  ckpt::Checkpoint open = ckpt::Checkpoint::open(init_model(o));
+  EXPECT_EQ(open.info("model.norm.weight").dtype, Dtype::kBF16);
+  EXPECT_EQ(open.config().at("torch_dtype").as_string(), "bfloat16");
+  EXPECT_EQ(floats_of(open, "model.norm.weight")[0], 5.0f);
+}
+
+TEST(InitModelGguf, RefusesOtherArchitecturesByName) {
+  Scratch scratch;
+  GgufBuilder builder = gguf_keys("mamba");
+  fs::path file = gguf(scratch, add_layers(builder));
+  EXPECT_TRUE(says(refusal(Exit::kConfig, [&] { init_model(options(file, scratch / "out")); }), "mamba"));
+}
+
+TEST(InitModelGguf, NamesMissingAndUnexpectedTensors) {
+  Scratch scratch;
+  GgufBuilder missing = gguf_keys(), more = gguf_keys();
+  add_layers(missing, "blk.2.attn_v.weight");
+  EXPECT_TRUE(says(refusal(Exit::kData, [&] { init_model(options(gguf(scratch, missing), scratch / "out")); }),
+                   "blk.2.attn_v.weight"));
+  add_matrix(add_layers(more), "blk.0.attn_q.bias", 1, 32);
+  EXPECT_TRUE(says(refusal(Exit::kData, [&] { init_model(options(gguf(scratch, more), scratch / "out")); }),
+                   "blk.0.attn_q.bias"));
+  EXPECT_FALSE(fs::exists(scratch / "out"));
+}
+
+TEST(InitModelGguf, RefusesBakedFrequencyFactors) {
+  Scratch scratch;
+  GgufBuilder builder = gguf_keys();
+  add_matrix(add_layers(builder), "rope_freqs.weight", 1, 4);
+  EXPECT_TRUE(says(refusal(Exit::kConfig, [&] { init_model(options(gguf(scratch, builder), scratch / "out")); }),
+                   "rope_freqs"));
+}
+
+TEST(InitModel, MissingSourcesAndOtherFilesAreRefused) {
+  Scratch scratch;
+  refusal(Exit::kNoInput, [&] { init_model(options(scratch / "none", scratch / "out")); });
+  write_atomic(scratch / "notes.txt", "hello");
+  refusal(Exit::kData, [&] { init_model(options(scratch / "notes.txt", scratch / "out")); });
+  EXPECT_FALSE(fs::exists(scratch / "out"));
+}
+
+TEST(InitModelHf, KeepsEveryBitUnknownKeysAndTheTokenizer) {
+  Scratch scratch;
+  fs::path hf = tiny_model(scratch, true, Dtype::kBF16);
+  ckpt::Checkpoint open = ckpt::Checkpoint::open(init_model(options(hf, scratch / "out"))),
+                   source = ckpt::Checkpoint::open(hf);
+  EXPECT_EQ(verify(open.dir()), std::vector<std::string>{});
+  for (const std::string& name : source.names()) EXPECT_TRUE(ckpt::same(open.view(name), source.view(name))) << name;
+  EXPECT_EQ(open.config().at("unknown_to_us").as_string(), "kept");
+  EXPECT_EQ(open.config().at("dtype").as_string(), "bfloat16");
+  EXPECT_EQ(read_file(open.dir() / "tokenizer.json"), read_file(hf / "tokenizer.json"));
+  EXPECT_TRUE(fs::exists(open.dir() / "generation_config.json"));
+}
+
+TEST(InitModelHf, ConvertsWhenAsked) {
+  Scratch scratch;
+  InitModelOptions o = options(tiny_model(scratch), scratch / "out");
+  o.dtype = Dtype::kBF16;
+  ckpt::Checkpoint open = ckpt::Checkpoint::open(init_model(o)), source = ckpt::Checkpoint::open(o.source);
+  float wanted = floats_of(source, "model.norm.weight")[3];
+  EXPECT_EQ(floats_of(open, "model.norm.weight")[3], bf16_to_float(float_to_bf16(wanted)));
+}
+
+TEST(InitModelHf, DropsAStoredTiedHeadAndSaysSoIfItDiffers) {
+  Scratch scratch;
+  Json config = tiny_config(true);
+  Named tensors = random_tensors(arch::describe(arch::decoder_from_config(config)));
+  tensors.emplace_back("lm_head.weight", HostTensor(Dtype::kF32, {kVocab, kHidden}));
+  InitModelOptions o = options(write_model(scratch / "hf", config, tensors), scratch / "out");
+  std::string notes;
+  o.report.note = [&](std::string_view note) { notes += note; };
+  ckpt::Checkpoint open = ckpt::Checkpoint::open(init_model(o));
+  EXPECT_TRUE(says(notes, "bytes differ"));
+  std::vector<std::string> names = open.names();
+  EXPECT_EQ(std::count(names.begin(), names.end(), "lm_head.weight"), 0);
+}
+
+TEST(InitModelHf, NamesMissingUnexpectedAndMisshapenTensors) {
+  Scratch scratch;
+  Json config = tiny_config(false);
+  Named whole = random_tensors(arch::describe(arch::decoder_from_config(config)));
+  auto why = [&](const Named& tensors) {
+    fs::path dir = write_model(scratch / "hf", config, tensors);
+    std::string text = refusal(Exit::kData, [&] { init_model(options(dir, scratch / "out")); });
+    fs::remove_all(dir);
+    return text;
+  };
+  Named missing(whole.begin(), whole.end() - 1), more = whole, wrong = whole;
+  EXPECT_TRUE(says(why(missing), "missing: lm_head.weight"));
+  more.emplace_back("model.layers.9.odd", HostTensor(Dtype::kF32, {1}));
+  EXPECT_TRUE(says(why(more), "model.layers.9.odd"));
+  wrong.back().second = HostTensor(Dtype::kF32, {kHidden, kVocab});
+  EXPECT_TRUE(says(why(wrong), "lm_head.weight is [32, 259], wanted [259, 32]"));
+  EXPECT_FALSE(fs::exists(scratch / "out"));
+}
+
+TEST(InitModelHf, ADirectoryWithoutTokenizerIsMissingInput) {
+  Scratch scratch;
+  fs::path hf = tiny_model(scratch);
+  fs::remove(hf / "tokenizer.json");
+  EXPECT_TRUE(says(refusal(Exit::kNoInput, [&] { init_model(options(hf, scratch / "out")); }), "tokenizer.json"));
+}
+
+TEST(InitModelHf, ReportsBytesWrittenUpToTheTotal) {
+  Scratch scratch;
+  InitModelOptions o = options(tiny_model(scratch), scratch / "out");
+  uint64_t last = 0, total = 0;
+  o.report.progress = [&](std::string_view, uint64_t done, uint64_t all) {
+    EXPECT_GT(done, last);
+    last = done, total = all;
+  };
+  init_model(o);
+  EXPECT_EQ(last, total);
+  EXPECT_GT(total, 0u);
+}
+
+TEST(PlanModel, PredictsTheBytesAndTouchesNothing) {
+  Scratch scratch;
+  InitModelOptions o = options(tiny_model(scratch), scratch / "out");
+  Json plan = plan_model(o);
+  EXPECT_FALSE(fs::exists(scratch / "out"));
+  ckpt::Checkpoint open = ckpt::Checkpoint::open(init_model(o));
+  int64_t bytes = 0;
+  for (const std::string& name : open.names()) bytes += static_cast<int64_t>(open.view(name).bytes());
+  EXPECT_EQ(plan.at("bytes").as_int(), bytes);
+  EXPECT_EQ(plan.at("aliases").at("lm_head.weight").as_string(), "model.embed_tokens.weight");
+}
+
+}  // namespace
+}  // namespace sf::tool

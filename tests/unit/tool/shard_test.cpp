@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "fixture.h"
+#include "tool/init_model.h"
+#include "tool/shard_inspect.h"
+#include "tool/shard_verify.h"
+
+namespace sf::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string problems(const fs::path& dir) {
+  std::string all;
+  for (const std::string& line : verify(dir)) all += line + "\n";
+  return all;
+}
+
+testing::AssertionResult says(const std::string& text, std::string_view part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "\"" << text << "\" lacks \"" << part << "\"";
+}
+
+fs::path published(const Scratch& scratch) {
+  InitModelOptions o;
+  o.source = tiny_model(scratch);
+  o.out = scratch / "out";
+  return init_model(o);
+}
+
+// Publishes the tiny model's tensors, changed, with a manifest that agrees with the bytes.
+fs::path published(const Scratch& scratch, const std::function<void(Named&, ckpt::Manifest&)>& change) {
+  Json config = tiny_config();
+  Named tensors = random_tensors(arch::describe(arch::decoder_from_config(config)));
+  ckpt::Manifest manifest;
+  manifest.aliases = {{"lm_head.weight", "model.embed_tokens.weight"}};
+  manifest.recompute = {"rotary"};
+  change(tensors, manifest);
+  std::vector<std::pair<std::string, TensorView>> views;
+  for (const auto& [name, tensor] : tensors) views.emplace_back(name, tensor.view());
+  return ckpt::Publisher(scratch / "out").commit(views, config, manifest);
+}
+
+TEST(Verify, AWholeCheckpointHasNoProblem) {
+  Scratch scratch;
+  EXPECT_EQ(problems(published(scratch)), "");
+}
+
+TEST(Verify, APlainDirectoryLacksAManifest) {
+  Scratch scratch;
+  EXPECT_TRUE(says(problems(tiny_model(scratch)), "manifest.json is missing"));
+}
+
+TEST(Verify, NamesATensorWhoseBytesChanged) {
+  Scratch scratch;
+  fs::path file = published(scratch) / "model.safetensors";
+  std::string bytes = read_file(file);
+  bytes[bytes.size() - 1] = static_cast<char>(bytes.back() ^ 64);
+  write_atomic(file, bytes);
+  EXPECT_TRUE(says(problems(scratch / "out"), "model.norm.weight: bytes differ"));
+}
+
+TEST(Verify, NamesAFileThatChanged) {
+  Scratch scratch;
+  write_atomic(published(scratch) / "tokenizer.json", "{}");
+  EXPECT_TRUE(says(problems(scratch / "out"), "tokenizer.json: bytes differ"));
+}
+
+TEST(Verify, NamesMissingAndUnexpectedTensors) {
+  Scratch scratch;
+  fs::path dir = published(scratch, [](Named& tensors, ckpt::Manifest&) { tensors.back().first = "model.odd.weight"; });
+  EXPECT_TRUE(says(problems(dir), "model.norm.weight: missing"));
+  EXPECT_TRUE(says(problems(dir), "model.odd.weight: has no place in the llama family"));
+}
+
+TEST(Verify, NamesMisshapenTensors) {
+  Scratch scratch;
+  fs::path dir =
+      published(scratch, [](Named& tensors, ckpt::Manifest&) { tensors.back().second = HostTensor(Dtype::kF32, {4}); });
+  EXPECT_TRUE(says(problems(dir), "model.norm.weight is [4], wanted [32]"));
+}
+
+TEST(Verify, NamesAnAliasThatIsNotRecorded) {
+  Scratch scratch;
+  fs::path dir = published(scratch, [](Named&, ckpt::Manifest& manifest) { manifest.aliases.clear(); });
+  EXPECT_TRUE(says(problems(dir), "lm_head.weight: config.json ties it"));
+}
+
+TEST(Verify, NamesAnAliasThatConfigDoesNotKnow) {
+  Scratch scratch;
+  fs::path dir = published(scratch, [](Named&, ckpt::Manifest& manifest) {
+    manifest.aliases.push_back({"model.other.weight", "model.norm.weight"});
+  });
+  EXPECT_TRUE(says(problems(dir), "model.other.weight: recorded as an alias"));
+}
+
+TEST(Verify, NamesARotaryTableThatIsStoredOrNotListed) {
+  Scratch scratch;
+  fs::path dir = published(scratch, [](Named& tensors, ckpt::Manifest& manifest) {
+    tensors.emplace_back("rotary", HostTensor(Dtype::kF32, {4}));
+    manifest.recompute.clear();
+  });
+  EXPECT_TRUE(says(problems(dir), "rotary: stored"));
+  EXPECT_TRUE(says(problems(dir), "rotary: the manifest does not list it"));
+}
+
+TEST(Verify, OptimizerStateBelongsToATrainersCheckpointOnly) {
+  Scratch scratch, other;
+  auto add = [](std::string kind) {
+    return [kind](Named& tensors, ckpt::Manifest& manifest) {
+      manifest.kind = kind;
+      tensors.emplace_back("model.norm.weight.exp_avg", HostTensor(Dtype::kF32, {kHidden}));
+    };
+  };
+  EXPECT_EQ(problems(published(scratch, add("train"))), "");
+  EXPECT_TRUE(says(problems(published(other, add("target"))), "exp_avg: has no place"));
+}
+
+TEST(Verify, AnUnknownArchitectureIsAProblemByName) {
+  Scratch scratch;
+  HostTensor w(Dtype::kF32, {1});
+  Json config = Json::object().set("model_type", "mamba");
+  fs::path dir = ckpt::Publisher(scratch / "out").commit({{"w", w.view()}}, config, ckpt::Manifest());
+  EXPECT_TRUE(says(problems(dir), "mamba"));
+}
+
+TEST(Inspect, ShowsCountsAliasesAndTensors) {
+  Scratch scratch;
+  Inspection seen = inspect(published(scratch));
+  EXPECT_EQ(seen.json.at("tensor_count").as_int(), 2 + 9 * kLayers);
+  EXPECT_EQ(seen.json.at("aliases").at("lm_head.weight").as_string(), "model.embed_tokens.weight");
+  EXPECT_TRUE(says(seen.table, "alias         lm_head.weight = model.embed_tokens.weight"));
+  EXPECT_TRUE(says(seen.table, "model.layers.3.mlp.down_proj.weight"));
+  EXPECT_TRUE(says(seen.table, "[32, 48]"));
+}
+
+TEST(Inspect, SaysThatAPlainDirectoryHasNoManifest) {
+  Scratch scratch;
+  EXPECT_TRUE(says(inspect(tiny_model(scratch)).table, "none (a plain Hugging Face directory)"));
+}
+
+}  // namespace
+}  // namespace sf::tool
