@@ -117,6 +117,30 @@ Json verb_json(const Verb& verb) {
       .set("examples", strings_json(verb.examples));
 }
 
+const char* type_word(config::Key::Type type) {
+  switch (type) {
+    case config::Key::Type::kBool: return "bool";
+    case config::Key::Type::kInt: return "integer";
+    case config::Key::Type::kFloat: return "float";
+    case config::Key::Type::kString: return "string";
+    case config::Key::Type::kStringList: return "list of strings";
+    case config::Key::Type::kIntList: return "list of integers";
+  }
+  return "unknown";
+}
+
+Json key_json(const config::Key& key) {
+  bool ranged = key.min < key.max;
+  return Json::object()
+      .set("name", key.name)
+      .set("type", type_word(key.type))
+      .set("default", key.otherwise)
+      .set("min", ranged ? Json(key.min) : Json())
+      .set("max", ranged && key.max < 9e15 ? Json(key.max) : Json())
+      .set("choices", strings_json(key.choices))
+      .set("help", key.doc);
+}
+
 }  // namespace
 
 std::string command_help(const Command& command) {
@@ -162,11 +186,14 @@ Json help_json(const Command& command, const Verb* verb) {
   if (verb) return verb_json(*verb);
   Json verbs = Json::array();
   for (const Verb& one : command.verbs) verbs.push(verb_json(one));
+  Json keys = Json::array();
+  for (const config::Key& key : config::schema()) keys.push(key_json(key));
   return Json::object()
       .set("name", command.name)
       .set("purpose", command.purpose)
       .set("options", options_json(command_options()))
-      .set("verbs", std::move(verbs));
+      .set("verbs", std::move(verbs))
+      .set("keys", std::move(keys));
 }
 
 }  // namespace sf::app

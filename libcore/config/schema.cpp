@@ -108,7 +108,7 @@ void add_generate(std::vector<Key>& keys) {
           words("generate.stop", "texts that end an answer beside the target's own; each must be one token"),
           flag("generate.ignore_eos", false, "go on to max_new_tokens whatever comes (for timing)"),
           whole("speculation.draft_tokens", 3, 1, 16, "tokens the draft proposes for each verification"),
-          whole("draft.vocab_size", 32000, 1, 16777216, "tokens the draft can propose: the most frequent of the data"),
+          whole("draft.vocab_size", 0, 0, 16777216, "tokens the draft can propose, the data's most frequent; 0: all"),
           numbers("draft.layers", 0, 65536,
                   "three layers to capture, as the state after that many blocks; empty: 2, L/2, L-3"),
           whole("draft.seed", 42, 0, kMostInt, "seed of the draft's initial weights"),

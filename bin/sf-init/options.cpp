@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/command.h"
+#include "tool/verbs.h"
+
+using sf::app::Command;
+using sf::app::Verb;
+
+namespace {
+
+Verb model() {
+  return {
+      .name = "model",
+      .purpose = "a Hugging Face directory or a GGUF file becomes a checkpoint",
+      .examples = {"sf-init model smollm2.gguf -o target", "sf-init model hf-model --dtype bf16 --plan -o target"},
+      .options = {{.name = "output", .value = "DIR", .help = "checkpoint to publish", .required = true, .letter = 'o'},
+                  {.name = "dtype",
+                   .value = "fp32|bf16|fp16",
+                   .help = "type of the stored parameters; default: the source's, fp32 for a quantised one"}},
+      .takes_positional = true,
+      .positional_help = "SOURCE  Hugging Face directory or GGUF file",
+      .run = sf::tool::init_model_verb,
+  };
+}
+
+Verb draft() {
+  return {
+      .name = "draft",
+      .purpose = "a new draft for a target, its vocabulary counted over chats",
+      .examples = {"sf-init draft eagle3 --target target --draft-vocab 8192 --data chats.jsonl -o draft0",
+                   "sf-init draft eagle3 --target target -o draft0 --plan"},
+      .options = {{.name = "target", .value = "DIR", .help = "target checkpoint", .required = true},
+                  {.name = "data", .value = "FILE", .help = "chats the draft's vocabulary is counted over, JSON Lines"},
+                  {.name = "output", .value = "DIR", .help = "checkpoint to publish", .required = true, .letter = 'o'},
+                  {.name = "draft-vocab",
+                   .value = "N",
+                   .help = "tokens the draft can propose; default: all of the target's",
+                   .setting = "draft.vocab_size"},
+                  {.name = "dtype", .value = "fp32|bf16", .help = "type of the stored parameters; default fp32"},
+                  {.name = "seed", .value = "N", .help = "seed of the initial weights", .setting = "draft.seed"},
+                  {.name = "reference-quirks",
+                   .help = "count as the reference does",
+                   .setting = "training.reference_quirks"}},
+      .settings = {"draft", "capture.max_length", "training.reference_quirks"},
+      .takes_positional = true,
+      .positional_help = "ALGORITHM  eagle3",
+      .run = sf::tool::init_draft_verb,
+  };
+}
+
+}  // namespace
+
+const Command& command() {
+  static const Command init = {
+      .name = "sf-init", .purpose = "make checkpoints to start from", .verbs = {model(), draft()}};
+  return init;
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/verbs.h"
+
+#include <fmt/core.h>
+
+#include "base/error.h"
+#include "tool/init_draft.h"
+#include "tool/init_model.h"
+#include "tool/shard_inspect.h"
+#include "tool/shard_verify.h"
+
+namespace sf::tool {
+namespace {
+
+Reporter reporter(app::Invocation& invocation) {
+  return {.progress =
+              [&](std::string_view what, uint64_t done, uint64_t total) {
+                invocation.progress(what, static_cast<int64_t>(done), static_cast<int64_t>(total), "");
+              },
+          .note = [&](std::string_view text) { invocation.log(text); }};
+}
+
+// "fp32", "bf16", ...; the option table has checked the word.
+std::optional<Dtype> dtype_option(const app::Invocation& invocation) {
+  if (!invocation.has("dtype")) return std::nullopt;
+  return dtype_from_config(invocation.get("dtype"));
+}
+
+// A flat record: one "key  value" line each, or JSON.
+void print_record(app::Invocation& invocation, const Json& record) {
+  if (invocation.json_output()) {
+    invocation.result(record.dump());
+    return;
+  }
+  for (const auto& [key, value] : record.as_object())
+    invocation.result(fmt::format("{:<20} {}", key, value.is_string() ? value.as_string() : value.dump()));
+}
+
+void print_published(app::Invocation& invocation, const std::filesystem::path& dir) {
+  invocation.result(invocation.json_output() ? Json::object().set("path", dir.string()).dump() : dir.string());
+}
+
+InitDraftOptions draft_options(app::Invocation& invocation) {
+  config::Settings& settings = invocation.settings();
+  InitDraftOptions options{.target = invocation.get("target"),
+                           .algorithm = invocation.positional().front(),
+                           .draft_vocab = settings.get_int("draft.vocab_size"),
+                           .data = invocation.get("data", ""),
+                           .out = invocation.get("output"),
+                           .seed = static_cast<uint64_t>(settings.get_int("draft.seed")),
+                           .max_length = static_cast<size_t>(settings.get_int("capture.max_length")),
+                           .reference_quirks = settings.get_bool("training.reference_quirks"),
+                           .report = reporter(invocation)};
+  if (std::optional<Dtype> dtype = dtype_option(invocation)) options.dtype = *dtype;
+  std::vector<int64_t> layers = settings.get_ints("draft.layers");
+  SF_CHECK(layers.empty() || layers.size() == 3, Exit::kConfig, "{}: draft.layers: wanted three layers, found {}",
+           settings.origin("draft.layers"), layers.size());
+  if (!layers.empty()) options.capture_layers = std::array{layers[0], layers[1], layers[2]};
+  auto said = [&](const char* key, std::string_view value) { settings.applied(key, value, "1 draft", "tool"); };
+  said("draft.vocab_size", std::to_string(options.draft_vocab));
+  said("draft.seed", std::to_string(options.seed));
+  said("draft.layers", layers.empty() ? "default" : fmt::format("{},{},{}", layers[0], layers[1], layers[2]));
+  said("capture.max_length", std::to_string(options.max_length));
+  said("training.reference_quirks", options.reference_quirks ? "true" : "false");
+  return options;
+}
+
+}  // namespace
+
+int init_model_verb(app::Invocation& invocation) {
+  InitModelOptions options{.source = invocation.positional().front(),
+                           .out = invocation.get("output"),
+                           .dtype = dtype_option(invocation),
+                           .report = reporter(invocation)};
+  if (invocation.plan_only())
+    print_record(invocation, plan_model(options));
+  else
+    print_published(invocation, init_model(options));
+  return 0;
+}
+
+int init_draft_verb(app::Invocation& invocation) {
+  InitDraftOptions options = draft_options(invocation);
+  app::settle_settings(invocation);
+  if (invocation.plan_only())
+    print_record(invocation, plan_draft(options));
+  else
+    print_published(invocation, init_draft(options));
+  return 0;
+}
+
+int shard_inspect_verb(app::Invocation& invocation) {
+  Inspection found = inspect(invocation.positional().front());
+  std::string text = invocation.json_output() ? found.json.dump() : found.table;
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  invocation.result(text);
+  return 0;
+}
+
+int shard_verify_verb(app::Invocation& invocation) {
+  std::string dir = invocation.positional().front();
+  std::vector<std::string> problems = verify(dir);
+  if (invocation.json_output()) {
+    Json list = Json::array();
+    for (const std::string& problem : problems) list.push(problem);
+    invocation.result(
+        Json::object().set("path", dir).set("whole", problems.empty()).set("problems", std::move(list)).dump());
+  } else {
+    for (const std::string& problem : problems) invocation.result(problem);
+    if (problems.empty()) invocation.result(dir + ": whole");
+  }
+  return problems.empty() ? 0 : 1;
+}
+
+}  // namespace sf::tool

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verbs that need no LibTorch, as the option tables of bin/ name them: from a call to an assembly and its result.
+#pragma once
+#include "app/command.h"
+
+namespace sf::tool {
+
+int init_model_verb(app::Invocation& invocation);
+int init_draft_verb(app::Invocation& invocation);
+int shard_inspect_verb(app::Invocation& invocation);
+int shard_verify_verb(app::Invocation& invocation);  // 1: something differs; each problem is one line on stdout
+
+}  // namespace sf::tool

@@ -1,0 +1,2 @@
+echo 'no handle' >file
+sf-capture inspect file

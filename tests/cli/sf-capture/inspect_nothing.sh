@@ -1,0 +1,1 @@
+sf-capture inspect nowhere

@@ -1,0 +1,1 @@
+sf-eval --no-such

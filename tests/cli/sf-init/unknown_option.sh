@@ -1,0 +1,1 @@
+sf-init --no-such

@@ -1,0 +1,1 @@
+sf-init --version

@@ -1,0 +1,1 @@
+sf-train --version >&-

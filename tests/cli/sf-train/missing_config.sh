@@ -1,0 +1,1 @@
+sf-train eagle3 -c nowhere.toml --print-config

@@ -1,0 +1,1 @@
+sf-train eagle3 --from features -o run
