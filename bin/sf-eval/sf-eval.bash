@@ -1,0 +1,65 @@
+# Completion of sf-eval for bash; made by 'sf-eval --completion bash'.
+_sf_eval() {
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=
+  if ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
+    COMPREPLY=($(compgen -W 'accept generate report' -- "$cur"))
+    return
+  fi
+  case ${COMP_WORDS[1]} in
+    accept)
+      case $prev in
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --draft) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --prompts) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --limit) COMPREPLY=(); return ;;
+        -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.ignore_eos= speculation.draft_tokens=' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--target --draft --prompts --limit --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    generate)
+      case $prev in
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --prompts) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --limit) COMPREPLY=(); return ;;
+        -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.ignore_eos=' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--target --prompts --limit --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    report)
+      case $prev in
+        -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --before) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --after) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--output --before --after --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    *)
+      case $prev in
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--format --help --version --build-info --completion'
+      ;;
+  esac
+  if [[ $cur == -* ]]; then
+    COMPREPLY=($(compgen -W "$options" -- "$cur"))
+  else
+    COMPREPLY=($(compgen -f -- "$cur"))
+  fi
+}
+complete -o filenames -o nosort -F _sf_eval sf-eval

@@ -1,0 +1,51 @@
+# Completion of sf-init for bash; made by 'sf-init --completion bash'.
+_sf_init() {
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=
+  if ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
+    COMPREPLY=($(compgen -W 'model draft' -- "$cur"))
+    return
+  fi
+  case ${COMP_WORDS[1]} in
+    model)
+      case $prev in
+        -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --dtype) COMPREPLY=($(compgen -W 'fp32 bf16 fp16' -- "$cur")); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--output --dtype --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    draft)
+      case $prev in
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --data) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --draft-vocab) COMPREPLY=(); return ;;
+        --dtype) COMPREPLY=($(compgen -W 'fp32 bf16' -- "$cur")); return ;;
+        --seed) COMPREPLY=(); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.reference_quirks= capture.max_length= draft.vocab_size= draft.layers= draft.seed=' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--target --data --output --draft-vocab --dtype --seed --reference-quirks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    *)
+      case $prev in
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--format --help --version --build-info --completion'
+      ;;
+  esac
+  if [[ $cur == -* ]]; then
+    COMPREPLY=($(compgen -W "$options" -- "$cur"))
+  else
+    COMPREPLY=($(compgen -f -- "$cur"))
+  fi
+}
+complete -o filenames -o nosort -F _sf_init sf-init

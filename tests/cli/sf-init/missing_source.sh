@@ -1,0 +1,4 @@
+sf-init model nowhere -o out
+rc=$?
+ls
+exit $rc

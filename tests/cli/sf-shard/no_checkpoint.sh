@@ -1,0 +1,4 @@
+mkdir empty
+sf-shard inspect nowhere
+echo $?
+sf-shard verify empty
