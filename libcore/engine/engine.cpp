@@ -15,6 +15,7 @@ Engine::Engine(comm::Group& group, const arch::ModelSpec& spec, std::vector<mode
 Engine::~Engine() = default;
 
 void Engine::load(const std::string& parameter, const ReadInterval& read) {
+  state_->slots.forget();
   state_->store.load(state_->store.index_of(parameter), read);
 }
 

@@ -23,7 +23,7 @@ void Pass::forward(const std::optional<model::Tensors>& inputs, bool graph, cons
   if (present_) boundaries_ = *inputs;
   wanted_.insert(keep.begin(), keep.end());
   for (size_t s = 0; s < segments_.size(); ++s) {
-    if (plan_.gathers(s, false)) calls_.gather(s);
+    calls_.gather(s);
     if (present_) run_segment(s, graph && plan_.groups[s].needs_graph);
   }
   if (!present_) return;
@@ -91,7 +91,7 @@ void Pass::backward(const std::string& loss) {
   for (size_t s = segments_.size(); s-- > 0;) {
     const plan::Group& group = plan_.groups[s];
     if (!group.needs_graph) continue;
-    if (plan_.gathers(s, true)) calls_.gather(s);
+    calls_.gather(s);
     std::optional<std::vector<at::Tensor>> gradients;
     if (present_) gradients = differentiate(s);
     if (!group.fold_offsets.empty()) calls_.fold(s, std::move(gradients));

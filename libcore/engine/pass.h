@@ -16,7 +16,7 @@ namespace sf::engine {
 
 // What a pass asks of the engine around it.
 struct PassCalls {
-  std::function<void(size_t group)> gather;
+  std::function<void(size_t group)> gather;  // makes sure the group is in its slot
   // Gradients of the group's trainable leaves (undefined: not used); no value without a micro-batch.
   std::function<void(size_t group, std::optional<std::vector<at::Tensor>> gradients)> fold;
 };

@@ -40,6 +40,7 @@ Engine::State::State(comm::Group& g, const arch::ModelSpec& spec, std::vector<mo
       before_bytes(tensor::memory().allocated),
       store(plan, spec, segments, group),
       at_rest_bytes(tensor::memory().allocated - before_bytes),
+      slots(plan),
       uses_(plan.parameters.size(), 0) {}
 
 comm::Call Engine::State::call(std::string_view tag) const {
@@ -51,7 +52,7 @@ void Engine::State::check_ready() {
   for (size_t p = 0; p < plan.parameters.size(); ++p) {
     SF_CHECK(store.loaded(p), Exit::kSoftware, "parameter {} was never loaded", plan.parameters[p].name);
   }
-  agree_on_plan();
+  if (!fault("engine.own_plan")) agree_on_plan();
   ready_ = true;
 }
 
@@ -91,8 +92,10 @@ void Engine::State::report_difference(const std::string& mine) {
 }
 
 void Engine::State::gather(size_t g) {
+  if (!slots.needs_gather(g)) return;
   std::string tag = "gather " + plan.groups[g].name;
   timed_call([&] { store.gather(g, call(tag)); });
+  slots.gathered(g);
 }
 
 model::Tensors Engine::State::pass(const std::optional<model::Tensors>& micro_batch, const std::string* loss,
@@ -186,6 +189,7 @@ at::Tensor Engine::State::gather_whole(size_t parameter, std::span<const float> 
 }
 
 void Engine::State::load_state(const std::string& name, const ReadInterval& read) {
+  slots.forget();
   std::string_view parameter = name;
   std::span<float> (Store::*part)(size_t) const = &Store::master;
   if (name.ends_with(".exp_avg")) {

@@ -32,6 +32,7 @@ class Engine::State {
   uint64_t before_bytes;  // in tensors of this process before the store
   Store store;
   uint64_t at_rest_bytes;  // measured: what the store took
+  plan::Slots slots;
   int64_t steps_done = 0;
   StepTimes times;
 

@@ -14,7 +14,9 @@ namespace {
 // A sum that overflowed although every gradient was finite: after all micro-batches, of no rank.
 constexpr int64_t kTheSum = INT64_MAX - 1;
 
-size_t uses_counted(const plan::Held& held) { return fault("engine.drop_alias") ? 1 : held.groups.size(); }
+size_t uses_counted(const plan::Held& held) {
+  return fault("engine.drop_alias") ? 1 : held.groups.size();
+}
 
 }  // namespace
 
@@ -42,7 +44,7 @@ StepResult Engine::State::step(double lr, double max_norm, const AdamW& adamw) {
   squares.set_limbs(limbs);
   StepResult result;
   result.unused = fresh_unused(std::span(sums).subspan(limbs.size()));
-  result.skipped = worst.micro_batch != INT64_MAX;
+  result.skipped = worst.micro_batch != INT64_MAX && !fault("engine.take_non_finite");
   if (result.skipped) {
     result.culprit = describe(worst);
     result.grad_norm = NAN;
@@ -119,6 +121,7 @@ std::vector<std::string> Engine::State::fresh_unused(std::span<const int64_t> us
 
 void Engine::State::update(double lr, double scale, const AdamW& adamw) {
   ++steps_done;
+  if (!fault("engine.stale_slot")) slots.masters_changed();
   ops::AdamWStep step{lr, adamw.beta1, adamw.beta2, adamw.eps, adamw.weight_decay, steps_done, scale};
   for (size_t p = 0; p < plan.parameters.size(); ++p) {
     if (!plan.parameters[p].trainable) continue;

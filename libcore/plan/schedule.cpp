@@ -177,27 +177,25 @@ class Builder {
   }
 
   void list_actions() {
-    std::vector<bool> intact(plan_.groups.size(), false);
-    for (size_t g = 0; g < plan_.groups.size(); ++g) gather(g, false, intact);
-    for (size_t g = plan_.groups.size(); g-- > 0;) {
-      if (!plan_.groups[g].needs_graph) continue;
-      gather(g, true, intact);
-      if (!plan_.groups[g].fold_offsets.empty()) plan_.round.push_back({Action::Kind::kFold, g, true});
-    }
+    Slots slots(plan_);
+    plan_.round = actions(slots);
+    plan_.later = actions(slots);
   }
 
-  // A group whose slot nobody has written since its last gather is still there.
-  void gather(size_t g, bool backward, std::vector<bool>& intact) {
-    const Group& group = plan_.groups[g];
-    if (group.slot_bytes == 0 || intact[g]) return;
-    plan_.round.push_back({Action::Kind::kGather, g, backward});
-    for (size_t other = 0; other < plan_.groups.size(); ++other) {
-      const Group& slot = plan_.groups[other];
-      bool apart = slot.slot_begin >= group.slot_begin + group.slot_bytes ||
-                   group.slot_begin >= slot.slot_begin + slot.slot_bytes;
-      if (!apart) intact[other] = false;
+  std::vector<Action> actions(Slots& slots) const {
+    std::vector<Action> actions;
+    auto gather = [&](size_t g, bool backward) {
+      if (!slots.needs_gather(g)) return;
+      slots.gathered(g);
+      actions.push_back({Action::Kind::kGather, g, backward});
+    };
+    for (size_t g = 0; g < plan_.groups.size(); ++g) gather(g, false);
+    for (size_t g = plan_.groups.size(); g-- > 0;) {
+      if (!plan_.groups[g].needs_graph) continue;
+      gather(g, true);
+      if (!plan_.groups[g].fold_offsets.empty()) actions.push_back({Action::Kind::kFold, g, true});
     }
-    intact[g] = true;
+    return actions;
   }
 
   Memory memory_of(int rank) const {
@@ -266,6 +264,23 @@ std::vector<uint64_t> place(const std::vector<Life>& lives, uint64_t& arena_byte
     arena_bytes = std::max(arena_bytes, at + lives[i].bytes);
   }
   return offsets;
+}
+
+void Slots::gathered(size_t group) {
+  const Group& filled = plan_.groups[group];
+  for (size_t other = 0; other < intact_.size(); ++other) {
+    const Group& slot = plan_.groups[other];
+    bool apart = slot.slot_begin >= filled.slot_begin + filled.slot_bytes ||
+                 filled.slot_begin >= slot.slot_begin + slot.slot_bytes;
+    if (!apart) intact_[other] = false;
+  }
+  intact_[group] = true;
+}
+
+void Slots::masters_changed() {
+  for (size_t g = 0; g < intact_.size(); ++g) {
+    if (!plan_.groups[g].fold_offsets.empty()) intact_[g] = false;
+  }
 }
 
 Schedule make_schedule(const arch::ModelSpec& spec, const std::vector<arch::Segment>& segments,

@@ -67,7 +67,8 @@ struct Schedule {
   ScheduleOptions options;
   std::vector<Held> parameters;
   std::vector<Group> groups;
-  std::vector<Action> round;   // collectives of one round, in order
+  std::vector<Action> round;   // collectives of a window's first round, in order
+  std::vector<Action> later;   // of its further rounds: what is still in its slot is not gathered again
   std::vector<Memory> memory;  // by rank
   uint64_t arena_bytes = 0;
   size_t reduce_elements = 0;  // of the largest packed gradient
@@ -85,6 +86,20 @@ uint64_t aligned_bytes(int64_t elements, Dtype type);
 // or a residency that does not fit.
 Schedule make_schedule(const arch::ModelSpec& spec, const std::vector<arch::Segment>& segments,
                        const ScheduleOptions& options);
+
+// Which groups are still in their slots. All ranks make the same calls, so all agree.
+class Slots {
+ public:
+  explicit Slots(const Schedule& plan) : plan_(plan), intact_(plan.groups.size(), false) {}
+  bool needs_gather(size_t group) const { return plan_.groups[group].slot_bytes > 0 && !intact_[group]; }
+  void gathered(size_t group);  // and what it overlaps is gone
+  void masters_changed();       // after an optimizer step
+  void forget() { intact_.assign(intact_.size(), false); }
+
+ private:
+  const Schedule& plan_;
+  std::vector<bool> intact_;
+};
 
 // Places buffers with known lives in one arena: greedy, largest first, lowest free offset. Returns each one's offset.
 struct Life {

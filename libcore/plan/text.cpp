@@ -38,6 +38,14 @@ std::string group_line(const Schedule& plan, const Group& group) {
   return line + "\n";
 }
 
+std::string action_line(const Schedule& plan, const Action& action, std::string_view when) {
+  const Group& group = plan.groups[action.group];
+  bool gather = action.kind == Action::Kind::kGather;
+  uint64_t bytes = gather ? group.gathered_bytes : group.fold_offsets.back() * sizeof(float);
+  return fmt::format("{} round: {} {} {} {} bytes\n", when, action.backward ? "backward" : "forward",
+                     gather ? "gather" : "fold", group.name, bytes);
+}
+
 std::string_view line_of(std::string_view text, size_t& at) {
   size_t end = std::min(text.find('\n', at), text.size());
   std::string_view line = text.substr(at, end - at);
@@ -54,13 +62,8 @@ std::string Schedule::text() const {
   for (const std::string& fact : options.facts) out += "fact " + fact + "\n";
   for (const Held& held : parameters) out += parameter_line(held);
   for (const Group& group : groups) out += group_line(*this, group);
-  for (const Action& action : round) {
-    const Group& group = groups[action.group];
-    bool gather = action.kind == Action::Kind::kGather;
-    uint64_t bytes = gather ? group.gathered_bytes : group.fold_offsets.back() * sizeof(float);
-    out += fmt::format("round: {} {} {} {} bytes\n", action.backward ? "backward" : "forward",
-                       gather ? "gather" : "fold", group.name, bytes);
-  }
+  for (const Action& action : round) out += action_line(*this, action, "first");
+  for (const Action& action : later) out += action_line(*this, action, "later");
   for (size_t rank = 0; rank < memory.size(); ++rank) {
     const Memory& m = memory[rank];
     out += fmt::format("memory: rank {} masters {} accumulators {} moments {} frozen {} slots {} reduce {} total {}\n",

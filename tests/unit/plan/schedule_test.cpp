@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace sf::plan {
@@ -74,6 +76,37 @@ TEST(Schedule, AWorldOfOneInFp32GathersNothing) {
   EXPECT_GT(make_schedule(toy(), chain(), bf16).arena_bytes, 0u);
 }
 
+TEST(Schedule, WhatIsStillInItsSlotIsNotGatheredAgainWithinAWindow) {
+  auto gathers = [](const std::vector<Action>& actions) {
+    return std::count_if(actions.begin(), actions.end(), [](auto& a) { return a.kind == Action::Kind::kGather; });
+  };
+  arch::ModelSpec spec;
+  spec.parameters = {{"draft", {10, 4}, true, ""}};
+  Schedule one = make_schedule(spec, {{"draft", {"draft"}, {"ids"}, {"loss"}, 0}}, of_world(2));
+  EXPECT_EQ(gathers(one.round), 1);
+  EXPECT_EQ(gathers(one.later), 0);
+  Schedule three = make_schedule(toy(), chain(), of_world(2));
+  EXPECT_EQ(gathers(three.round), 4);  // three forward, one of them again in backward
+  EXPECT_EQ(gathers(three.later), 4);
+}
+
+TEST(Slots, AStepInvalidatesWhatTrainsAndNothingElse) {
+  arch::ModelSpec spec;
+  spec.parameters = {{"table", {10, 4}, false, ""}, {"draft", {10, 4}, true, ""}};
+  Schedule plan = make_schedule(
+      spec, {{"look", {"table"}, {"ids"}, {"h"}, 0}, {"draft", {"draft"}, {"h"}, {"loss"}, 0}}, of_world(2));
+  plan.groups[1].slot_begin = plan.groups[0].slot_bytes;  // as if both had to live at once
+  Slots slots(plan);
+  slots.gathered(0);
+  slots.gathered(1);
+  EXPECT_FALSE(slots.needs_gather(0));
+  slots.masters_changed();
+  EXPECT_FALSE(slots.needs_gather(0));
+  EXPECT_TRUE(slots.needs_gather(1));
+  slots.forget();
+  EXPECT_TRUE(slots.needs_gather(0));
+}
+
 TEST(Schedule, AReplicatedTableIsWholeOnEveryRankAndNeverGathered) {
   ScheduleOptions options = of_world(4);
   options.replicated = {"table"};
@@ -102,8 +135,8 @@ TEST(Schedule, RefusesWhatDoesNotFitByName) {
 TEST(Schedule, TextNamesEveryCollectiveWithItsBytesAndDigestFollowsIt) {
   Schedule plan = make_schedule(toy(), chain(), of_world(2));
   std::string text = plan.text();
-  EXPECT_NE(text.find("round: forward gather second 224 bytes\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("round: backward fold third 160 bytes\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("first round: forward gather second 224 bytes\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("first round: backward fold third 160 bytes\n"), std::string::npos) << text;
   Schedule other = make_schedule(toy(), chain(), of_world(2));
   EXPECT_EQ(plan.digest(), other.digest());
   other.options.facts.push_back("threads 2");
