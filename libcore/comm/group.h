@@ -78,8 +78,8 @@ std::vector<std::unique_ptr<Group>> make_threads(int world);
 // where since when.
 std::unique_ptr<Group> make_shm(int control_fd, int rank, int world);
 
-// Runs `body` once for each rank of a threads group. Of several errors it rethrows the first by rank that is not merely
-// the news of another rank's end.
+// Runs `body` once for each rank of a threads group, operators limited to one thread a rank. Of several errors it
+// rethrows the first by rank that is not merely the news of another rank's end.
 void run_threads(int world, const std::function<void(Group&)>& body);
 
 }  // namespace sf::comm

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "comm/shared.h"
+#include "tensor/threads.h"
 
 namespace sf::comm {
 namespace {
@@ -32,6 +33,7 @@ void run_threads(int world, const std::function<void(Group&)>& body) {
   std::vector<std::exception_ptr> errors(groups.size());
   auto run_rank = [&](size_t rank) {
     try {
+      tensor::set_threads(1);  // ranks share the cores; and equal bits need equal threads
       body(*groups[rank]);
     } catch (const std::exception& error) {
       groups[rank]->abandon(error.what());

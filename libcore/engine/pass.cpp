@@ -52,6 +52,7 @@ void Pass::run_segment(size_t s, bool graph) {
   }
   // Backward begins with the last segment: its graph is still fresh in either mode.
   bool keeps = mode_ == Mode::kKeep || s + 1 == segments_.size();
+  if (keeps) std::erase_if(inputs, [](const auto& input) { return !input.second.requires_grad(); });
   if (graph) saved_[s] = {std::move(inputs), keeps ? std::move(outputs) : model::Tensors{}};
   for (const std::string& name : segment.reads) {
     if (last_reader_.at(name) == s && !wanted_.contains(name)) boundaries_.erase(name);
