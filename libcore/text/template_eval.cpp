@@ -168,7 +168,6 @@ class Evaluator {
   Flow loop(const Stmt& stmt, const std::shared_ptr<Scope>& scope, std::string& out) {
     auto state = std::make_shared<LoopValue>();
     state->items = filtered(stmt, scope);
-    state->depth = ++loop_depth_;
     Flow flow = Flow::kNext;
     for (size_t i = 0; i < state->items->items.size() && flow != Flow::kBreak; ++i) {
       state->index = i;
@@ -179,7 +178,6 @@ class Evaluator {
       unpack(stmt.targets, state->items->items[i], *inner, stmt.at);
       flow = render(stmt.body, inner, out);
     }
-    --loop_depth_;
     state->changed.clear();  // it may hold the loop itself
     if (state->items->items.empty()) return render(stmt.otherwise, scope, out);
     return Flow::kNext;
@@ -350,7 +348,6 @@ class Evaluator {
 
   Runtime runtime_;
   std::vector<std::shared_ptr<Scope>> captured_;
-  size_t loop_depth_ = 0;
 };
 
 }  // namespace

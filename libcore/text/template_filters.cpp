@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 
@@ -20,11 +21,33 @@ template <const char* kName>
 Value string_filter(Runtime& runtime, const Value& input, Args& args) {
   return by_method(runtime, input, kName, args);
 }
-constexpr char kUpper[] = "upper", kLower[] = "lower", kTitle[] = "title", kCapitalize[] = "capitalize",
-               kReplace[] = "replace";
+constexpr char kUpper[] = "upper", kLower[] = "lower", kCapitalize[] = "capitalize", kReplace[] = "replace";
 
 Value trim(Runtime& runtime, const Value& input, Args& args) {
   return by_method(runtime, input, "strip", args);
+}
+
+// Unlike the method: words end at white space and - ( { [ < only.
+Value title(Runtime& runtime, const Value& input, Args& args) {
+  bind(runtime, "title", args, {});
+  std::u32string text = to_code_points(print_value(runtime, input)), out;
+  runtime.charge_bytes(text.size());
+  auto border = [](char32_t c) {
+    return python_space(c) || std::u32string_view(U"-({[<").find(c) != std::u32string_view::npos;
+  };
+  for (size_t i = 0; i < text.size();) {
+    if (border(text[i])) {
+      out += text[i++];
+      continue;
+    }
+    append_upper(out, text[i++]);
+    size_t end = i;
+    while (end < text.size() && !border(text[end])) ++end;
+    std::u32string_view rest = std::u32string_view(text).substr(i, end - i);
+    for (size_t k = 0; k < rest.size(); ++k) append_lower(out, rest, k);
+    i = end;
+  }
+  return to_utf8(out);
 }
 
 Value length(Runtime& runtime, const Value& input, Args& args) {
@@ -41,9 +64,6 @@ Value default_value(Runtime& runtime, const Value& input, Args& args) {
 
 Value tojson(Runtime& runtime, const Value& input, Args& args) {
   auto bound = bind(runtime, "tojson", args, {"ensure_ascii", "indent", "separators", "sort_keys"});
-  // transformers' own filter takes (x, ensure_ascii=False, indent=None, ...); a positional number is Jinja's indent.
-  if (bound[0] && bound[0]->is_int()) bound[1] = bound[0], bound[0].reset();
-  if (bound[0] && bound[0]->truthy()) runtime.unsupported("tojson(ensure_ascii=true)");
   int64_t indent = -1;
   if (bound[1] && !bound[1]->is_none()) indent = want_int(runtime, "tojson: indent", *bound[1]);
   if (indent > 64) runtime.wrong("tojson: indent is too large");
@@ -54,7 +74,8 @@ Value tojson(Runtime& runtime, const Value& input, Args& args) {
     item = want_string(runtime, "tojson: separator", parts->items[0]);
     key = want_string(runtime, "tojson: separator", parts->items[1]);
   }
-  return json_value(runtime, input, static_cast<int>(indent), bound[3] && bound[3]->truthy(), item, key);
+  JsonForm form{static_cast<int>(indent), bound[3] && bound[3]->truthy(), bound[0] && bound[0]->truthy(), item, key};
+  return json_value(runtime, input, form);
 }
 
 Value join(Runtime& runtime, const Value& input, Args& args) {
@@ -106,42 +127,55 @@ Value items(Runtime& runtime, const Value& input, Args& args) {
   return method(input, "items")->as_function()->call(runtime, args);
 }
 
+// Python's int() and float() of a text: white space around and single underscores between digits are fine.
+std::string number_text(Runtime& runtime, const Value& input) {
+  Args none;
+  std::string text = by_method(runtime, input, "strip", none).as_string(), out;
+  auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (size_t i = 0; i < text.size(); ++i) {
+    bool joint = text[i] == '_' && i > 0 && i + 1 < text.size() && digit(text[i - 1]) && digit(text[i + 1]);
+    if (!joint) out += text[i];
+  }
+  return out;
+}
+
+template <typename Number>
+std::optional<Number> parse(std::string_view text) {
+  if (text.starts_with('+') && text.size() > 1 && text[1] != '-') text.remove_prefix(1);
+  Number value{};
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (end != text.data() + text.size() || error == std::errc::invalid_argument) return std::nullopt;
+  if (error == std::errc()) return value;
+  if constexpr (std::is_floating_point_v<Number>) {
+    if (text.find("e-") == text.npos && text.find("E-") == text.npos)
+      return text.starts_with('-') ? -INFINITY : INFINITY;
+    return Number{0};
+  }
+  return std::nullopt;
+}
+
 Value to_int(Runtime& runtime, const Value& input, Args& args) {
   auto bound = bind(runtime, "int", args, {"default", "base"});
   if (bound[1] && !(bound[1]->is_int() && bound[1]->as_int() == 10))
     runtime.unsupported("int with a base other than 10");
   Value otherwise = bound[0].value_or(Value(0));
   if (input.is_int() || input.is_bool()) return input.as_int();
-  if (input.is_double()) {
-    double whole = std::trunc(input.as_double());
-    if (!(std::fabs(whole) < 9.2e18)) return otherwise;
-    return static_cast<int64_t>(whole);
+  std::optional<double> real;
+  if (input.is_double()) real = input.as_double();
+  if (input.is_string()) {
+    std::string text = number_text(runtime, input);
+    if (auto whole = parse<int64_t>(text)) return *whole;
+    real = parse<double>(text);
   }
-  if (!input.is_string()) return otherwise;
-  try {
-    Args none;
-    std::string text = by_method(runtime, input, "strip", none).as_string();
-    size_t used = 0;
-    int64_t value = std::stoll(text, &used, 10);
-    if (used == text.size()) return value;
-    double real = std::stod(text, &used);
-    if (used == text.size() && std::fabs(real) < 9.2e18) return static_cast<int64_t>(real);
-  } catch (const std::logic_error&) {
-  }
-  return otherwise;
+  if (!real || !(std::fabs(*real) < 9.2e18)) return otherwise;
+  return static_cast<int64_t>(std::trunc(*real));
 }
 
 Value to_float(Runtime& runtime, const Value& input, Args& args) {
   auto bound = bind(runtime, "float", args, {"default"});
   if (input.is_number()) return input.as_double();
-  if (input.is_string()) {
-    try {
-      size_t used = 0;
-      double value = std::stod(input.as_string(), &used);
-      if (used == input.as_string().size()) return value;
-    } catch (const std::logic_error&) {
-    }
-  }
+  if (input.is_string())
+    if (auto real = parse<double>(number_text(runtime, input))) return *real;
   return bound[0].value_or(Value(0.0));
 }
 
@@ -157,11 +191,15 @@ Value round(Runtime& runtime, const Value& input, Args& args) {
   if (!input.is_number()) runtime.wrong(fmt::format("round: wanted a number, found {}", input.type_name()));
   int64_t precision = bound[0] ? want_int(runtime, "round: precision", *bound[0]) : 0;
   std::string how = bound[1] ? want_string(runtime, "round: method", *bound[1]) : "common";
+  if (precision > 300 || precision < -300) runtime.wrong("round: precision is too large");
   double scale = std::pow(10.0, static_cast<double>(precision)), value = input.as_double();
   if (how == "ceil") return std::ceil(value * scale) / scale;
   if (how == "floor") return std::floor(value * scale) / scale;
   if (how != "common") runtime.wrong("round: method must be common, ceil or floor");
-  return std::nearbyint(value * scale) / scale;
+  if (!input.is_double() && precision >= 0) return input.as_int();
+  double rounded =
+      precision >= 0 ? *parse<double>(fmt::format("{:.{}f}", value, precision)) : std::nearbyint(value * scale) / scale;
+  return input.is_double() ? Value(rounded) : Value(static_cast<int64_t>(rounded));
 }
 
 Value sum(Runtime& runtime, const Value& input, Args& args) {
@@ -358,7 +396,7 @@ Filter find_filter(std::string_view name) {
                                                            {"sort", sort},
                                                            {"string", string},
                                                            {"sum", sum},
-                                                           {"title", string_filter<kTitle>},
+                                                           {"title", title},
                                                            {"tojson", tojson},
                                                            {"trim", trim},
                                                            {"unique", unique},

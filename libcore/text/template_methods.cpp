@@ -51,9 +51,7 @@ std::vector<Value> split_white(std::string_view text, int64_t limit, bool from_r
     while (at < all.size() && python_space(all[at])) ++at;
     if (at >= all.size()) break;
     if (limit >= 0 && static_cast<int64_t>(parts.size()) >= limit) {
-      size_t end = all.size();
-      while (end > at && python_space(all[end - 1])) --end;
-      piece(at, end);
+      piece(at, all.size());
       break;
     }
     size_t start = at;
@@ -177,32 +175,44 @@ Value replace(Runtime& runtime, const Value& self, Args& args) {
   return out;
 }
 
-template <char32_t (*kMap)(char32_t)>
+template <bool kUpper>
 Value mapped(Runtime& runtime, const Value& self, Args& args) {
   bind(runtime, "upper, lower", args, {});
-  Text text = to_code_points(self_text(self));
+  Text text = to_code_points(self_text(self)), out;
   runtime.charge_bytes(text.size());
-  std::transform(text.begin(), text.end(), text.begin(), kMap);
-  return to_utf8(text);
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (kUpper)
+      append_upper(out, text[i]);
+    else
+      append_lower(out, text, i);
+  }
+  return to_utf8(out);
 }
 
 Value capitalize(Runtime& runtime, const Value& self, Args& args) {
   bind(runtime, "capitalize", args, {});
-  Text text = to_code_points(self_text(self));
-  for (size_t i = 0; i < text.size(); ++i) text[i] = i == 0 ? to_upper(text[i]) : to_lower(text[i]);
-  return to_utf8(text);
+  Text text = to_code_points(self_text(self)), out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (i == 0)
+      append_title(out, text[i]);
+    else
+      append_lower(out, text, i);
+  }
+  return to_utf8(out);
 }
 
 Value title(Runtime& runtime, const Value& self, Args& args) {
   bind(runtime, "title", args, {});
-  Text text = to_code_points(self_text(self));
+  Text text = to_code_points(self_text(self)), out;
   bool inside = false;
-  for (char32_t& c : text) {
-    bool cased = to_upper(c) != c || to_lower(c) != c;
-    c = inside ? to_lower(c) : to_upper(c);
-    inside = cased;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (inside)
+      append_lower(out, text, i);
+    else
+      append_title(out, text[i]);
+    inside = to_upper(text[i]) != text[i] || to_lower(text[i]) != text[i];
   }
-  return to_utf8(text);
+  return to_utf8(out);
 }
 
 Value join(Runtime& runtime, const Value& self, Args& args) {
@@ -318,8 +328,8 @@ const Table& string_methods() {
                               {"removeprefix", remove_affix<false>},
                               {"removesuffix", remove_affix<true>},
                               {"replace", replace},
-                              {"upper", mapped<to_upper>},
-                              {"lower", mapped<to_lower>},
+                              {"upper", mapped<true>},
+                              {"lower", mapped<false>},
                               {"capitalize", capitalize},
                               {"title", title},
                               {"join", join},

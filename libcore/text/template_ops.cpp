@@ -101,8 +101,8 @@ Value loop_attribute(const LoopValue& loop, const std::string& name) {
   if (name == "first") return index == 0;
   if (name == "last") return index == n - 1;
   if (name == "length") return n;
-  if (name == "depth") return static_cast<int64_t>(loop.depth);
-  if (name == "depth0") return static_cast<int64_t>(loop.depth) - 1;
+  if (name == "depth") return int64_t{1};  // it grows in recursive loops only
+  if (name == "depth0") return int64_t{0};
   if (name == "previtem")
     return index > 0 ? loop.items->items[loop.index - 1] : Value::undefined("there is no previous item");
   if (name == "nextitem")
@@ -249,12 +249,10 @@ Value attribute(Runtime& runtime, const Value& object, const std::string& name) 
 
 Value subscript(Runtime& runtime, const Value& object, const Value& key) {
   if (object.is_undefined()) runtime.wrong(object.why_undefined());
-  if (key.is_undefined()) runtime.wrong(key.why_undefined());
   if (key.is_string()) {
     if (object.is_dict())
       if (const Value* found = object.as_dict()->find(key.as_string())) return *found;
-    return object.is_namespace() ? Value::undefined("a namespace has no items")
-                                 : attribute(runtime, object, key.as_string());
+    return attribute(runtime, object, key.as_string());
   }
   if (object.is_list() && (key.is_int() || key.is_bool())) {
     int64_t index = wrap_index(key.as_int(), object.items().size());

@@ -144,6 +144,8 @@ Value function(const char* name, Value (*call)(Runtime&, Args&)) {
 
 Test find_test(std::string_view name) {
   static const std::map<std::string_view, Test> table = {
+      {"==", comparison<kEq>},       {"!=", comparison<kNe>},          {"<", comparison<kLt>},
+      {"<=", comparison<kLe>},       {">", comparison<kGt>},           {">=", comparison<kGe>},
       {"boolean", plain<kBoolean>},  {"callable", plain<kCallable>},   {"defined", plain<kDefined>},
       {"divisibleby", divisible_by}, {"eq", comparison<kEq>},          {"equalto", comparison<kEq>},
       {"even", parity<0>},           {"false", plain<kFalse>},         {"float", plain<kFloat>},

@@ -41,37 +41,23 @@ std::string repr_string(const std::string& text) {
   return out + quote;
 }
 
-std::string json_string(const std::string& text) {
+std::string json_escape(char32_t c) {
+  if (c < 0x10000) return fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
+  uint32_t rest = static_cast<uint32_t>(c) - 0x10000;
+  return fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF));
+}
+
+std::string json_string(const std::string& text, bool ensure_ascii) {
+  static constexpr std::string_view kFrom = "\"\\\n\r\t\b\f", kTo = "\"\\nrtbf";
   std::string out = "\"";
-  for (char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\b':
-        out += "\\b";
-        break;
-      case '\f':
-        out += "\\f";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20)
-          out += fmt::format("\\u{:04x}", c);
-        else
-          out += c;
-    }
+  for (char32_t c : to_code_points(text)) {
+    size_t named = c < 0x80 ? kFrom.find(static_cast<char>(c)) : kFrom.npos;
+    if (named != kFrom.npos)
+      out += '\\', out += kTo[named];
+    else if (c < 0x20 || (ensure_ascii && c > 0x7E))
+      out += json_escape(c);
+    else
+      append_utf8(out, c);
   }
   return out + '"';
 }
@@ -83,15 +69,13 @@ void check_depth(uint32_t depth) {
 
 struct JsonWriter {
   Runtime& runtime;
-  int indent;
-  bool sort_keys;
-  std::string_view item_separator, key_separator;
+  const JsonForm& form;
   std::string out;
 
   void line(int depth) {
-    if (indent < 0) return;
+    if (form.indent < 0) return;
     out += '\n';
-    out.append(static_cast<size_t>(indent) * static_cast<size_t>(depth), ' ');
+    out.append(static_cast<size_t>(form.indent) * static_cast<size_t>(depth), ' ');
   }
 
   template <typename Items, typename Write>
@@ -99,7 +83,7 @@ struct JsonWriter {
     out += open;
     bool first = true;
     for (const auto& item : items) {
-      if (!first) out += item_separator;
+      if (!first) out += form.item_separator;
       first = false;
       line(depth + 1);
       write(item);
@@ -121,17 +105,17 @@ struct JsonWriter {
     else if (value.is_double())
       out += python_float(value.as_double());
     else if (value.is_string())
-      out += json_string(value.as_string());
+      out += json_string(value.as_string(), form.ensure_ascii);
     else if (value.is_list())
       container('[', ']', value.items(), depth, [&](const Value& item) { write(item, depth + 1); });
     else if (value.is_dict()) {
       auto members = value.as_dict()->items;
-      if (sort_keys)
+      if (form.sort_keys)
         std::stable_sort(members.begin(), members.end(),
                          [](const auto& a, const auto& b) { return a.first < b.first; });
       container('{', '}', members, depth, [&](const auto& member) {
-        out += json_string(member.first);
-        out += key_separator;
+        out += json_string(member.first, form.ensure_ascii);
+        out += form.key_separator;
         write(member.second, depth + 1);
       });
     } else {
@@ -300,9 +284,8 @@ std::string repr_value(Runtime& runtime, const Value& value) {
   return out;
 }
 
-std::string json_value(Runtime& runtime, const Value& value, int indent, bool sort_keys,
-                       std::string_view item_separator, std::string_view key_separator) {
-  JsonWriter writer{runtime, indent, sort_keys, item_separator, key_separator, {}};
+std::string json_value(Runtime& runtime, const Value& value, const JsonForm& form) {
+  JsonWriter writer{runtime, form, {}};
   writer.write(value, 0);
   runtime.charge_bytes(writer.out.size());
   return std::move(writer.out);

@@ -44,7 +44,6 @@ struct NamespaceValue {
 struct LoopValue {
   std::shared_ptr<const ListValue> items;
   size_t index = 0;
-  size_t depth = 1;
   std::vector<Value> changed;
   bool changed_known = false;
 };
@@ -127,8 +126,13 @@ class Value {
 std::string print_value(Runtime& runtime, const Value& value);  // str()
 std::string repr_value(Runtime& runtime, const Value& value);   // repr()
 std::string python_float(double value);
-// json.dumps with ensure_ascii=False. indent < 0: one line. kData for what JSON lacks.
-std::string json_value(Runtime& runtime, const Value& value, int indent, bool sort_keys,
-                       std::string_view item_separator, std::string_view key_separator);
+// How json.dumps writes. indent < 0: one line.
+struct JsonForm {
+  int indent = -1;
+  bool sort_keys = false, ensure_ascii = false;
+  std::string_view item_separator = ", ", key_separator = ": ";
+};
+// kData for what JSON lacks.
+std::string json_value(Runtime& runtime, const Value& value, const JsonForm& form);
 
 }  // namespace sf::text

@@ -215,6 +215,58 @@ char32_t to_upper(char32_t c) {
 char32_t to_lower(char32_t c) {
   return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
 }
+namespace {
+
+// Several characters where folding makes several: then upper case is the upper case of those.
+std::u32string expansion(char32_t c) {
+  utf8proc_int32_t folded[8];
+  int boundary = 0;
+  const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
+  if (c < 0x80 || property->category == UTF8PROC_CATEGORY_LU) return {};
+  utf8proc_ssize_t n =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), folded, 8, UTF8PROC_CASEFOLD, &boundary);
+  return n > 1 && n <= 8 ? std::u32string(folded, folded + n) : std::u32string();
+}
+
+bool cased(char32_t c) {
+  return to_upper(c) != c || to_lower(c) != c;
+}
+bool case_ignorable(char32_t c) {
+  return (unicode_classes()[c] & kMark) || c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x2019 || c == 0xAD;
+}
+
+// Capital sigma is written final behind a letter and not before one.
+bool final_sigma(std::u32string_view text, size_t at) {
+  size_t i = at;
+  while (i > 0 && case_ignorable(text[i - 1])) --i;
+  if (i == 0 || !cased(text[i - 1])) return false;
+  for (i = at + 1; i < text.size() && case_ignorable(text[i]);) ++i;
+  return i >= text.size() || !cased(text[i]);
+}
+
+}  // namespace
+
+void append_upper(std::u32string& out, char32_t c) {
+  std::u32string several = expansion(c);
+  if (several.empty()) out += to_upper(c);
+  for (char32_t part : several) out += to_upper(part);
+}
+
+void append_title(std::u32string& out, char32_t c) {
+  std::u32string several = expansion(c);
+  if (several.empty()) out += static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c)));
+  for (size_t i = 0; i < several.size(); ++i) out += i == 0 ? to_upper(several[i]) : several[i];
+}
+
+void append_lower(std::u32string& out, std::u32string_view text, size_t at) {
+  if (text[at] == 0x130)
+    out += U"i\u0307";
+  else if (text[at] == 0x3A3 && final_sigma(text, at))
+    out += U'\u03C2';
+  else
+    out += to_lower(text[at]);
+}
+
 bool python_space(char32_t c) {
   return white_space(c) || (c >= 0x1C && c <= 0x1F);
 }

