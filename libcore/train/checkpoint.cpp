@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "tensor/convert.h"
+
+namespace sf::train {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kMoments = "optimizer.safetensors";
+
+using Pieces = std::vector<engine::Engine::Piece>;
+
+bool is_moment(std::string_view name) {
+  return name.ends_with(".exp_avg") || name.ends_with(".exp_avg_sq");
+}
+
+// Every rank's interval of every piece: [rank][piece].
+std::vector<std::vector<plan::Interval>> all_intervals(comm::Group& group, const Pieces& pieces,
+                                                       const comm::Call& call) {
+  std::vector<plan::Interval> mine, all(pieces.size() * group.world());
+  for (const auto& piece : pieces) mine.push_back(piece.interval);
+  std::vector<size_t> sizes(group.world(), pieces.size() * sizeof(plan::Interval));
+  group.all_gather(std::as_bytes(std::span(mine)), sizes, std::as_writable_bytes(std::span(all)), call);
+  std::vector<std::vector<plan::Interval>> by_rank;
+  for (int r = 0; r < group.world(); ++r)
+    by_rank.emplace_back(all.begin() + r * std::ssize(pieces), all.begin() + (r + 1) * std::ssize(pieces));
+  return by_rank;
+}
+
+// What rank r sends of one tensor, so that the whole is sent once although ranks may hold the same elements.
+plan::Interval share_of(const std::vector<std::vector<plan::Interval>>& intervals, int rank, size_t piece) {
+  int64_t covered = 0;
+  for (int r = 0; r < rank; ++r) covered = std::max(covered, intervals[r][piece].hi);
+  plan::Interval own = intervals[rank][piece];
+  return {std::max(own.lo, covered), own.hi};
+}
+
+// The whole tensors of all pieces on rank 0, one at a time over the wire; empty on the other ranks.
+std::vector<NamedTensor> gather(comm::Group& group, const Pieces& pieces, double deadline_s) {
+  comm::Call call{"checkpoint", Deadline::after(Seconds(deadline_s))};
+  auto intervals = all_intervals(group, pieces, call);
+  std::vector<NamedTensor> whole;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    plan::Interval share = share_of(intervals, group.rank(), i);
+    std::vector<std::span<const std::byte>> to(group.world());
+    if (!share.empty()) to[0] = std::as_bytes(pieces[i].values.subspan(share.lo - pieces[i].interval.lo, share.size()));
+    auto received = group.all_to_all(to, call);
+    if (group.rank() != 0) continue;
+    HostTensor tensor(Dtype::kF32, pieces[i].shape);
+    for (int r = 0; r < group.world(); ++r) {
+      plan::Interval from = share_of(intervals, r, i);
+      if (from.empty()) continue;
+      SF_ASSERT(received[r].size() == static_cast<size_t>(from.size()) * sizeof(float));
+      std::memcpy(tensor.data() + from.lo * sizeof(float), received[r].data(), received[r].size());
+    }
+    whole.push_back({pieces[i].name, std::move(tensor)});
+  }
+  return whole;
+}
+
+// Rank 0's outcome on every rank: its error is thrown by all.
+void agree(comm::Group& group, const std::exception_ptr& error, double deadline_s) {
+  std::array<char, 1024> text{};
+  int32_t code = 0;
+  if (group.rank() == 0 && error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& known) {
+      code = static_cast<int32_t>(known.code());
+      std::string_view(known.what()).copy(text.data() + sizeof(code), text.size() - sizeof(code) - 1);
+    } catch (const std::exception& other) {
+      code = static_cast<int32_t>(Exit::kSoftware);
+      std::string_view(other.what()).copy(text.data() + sizeof(code), text.size() - sizeof(code) - 1);
+    }
+    std::memcpy(text.data(), &code, sizeof(code));
+  }
+  group.broadcast(std::as_writable_bytes(std::span(text)), 0,
+                  {"checkpoint written", Deadline::after(Seconds(deadline_s))});
+  std::memcpy(&code, text.data(), sizeof(code));
+  if (code != 0) throw Error(static_cast<Exit>(code), text.data() + sizeof(code));
+}
+
+int64_t step_number(const fs::path& path) {
+  std::string name = path.filename().string();
+  int64_t step = -1;
+  if (!name.starts_with("step-")) return -1;
+  auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+  return error == std::errc() && end == name.data() + name.size() ? step : -1;
+}
+
+Json extra_of(const Progress& progress) {
+  Json extra = Json::object();
+  extra.set("updates", progress.updates).set("voids", progress.voids).set("tokens", progress.tokens);
+  return extra.set("skipped", progress.skipped).set("skipped_in_a_row", progress.skipped_in_a_row);
+}
+
+void read_moment(const ckpt::SafetensorsFile& file, const engine::Engine::Piece& piece) {
+  TensorView stored = file.view(piece.name);
+  SF_CHECK(stored.dtype == Dtype::kF32 && stored.shape == piece.shape, Exit::kData, "{}: {} is {} {}, wanted F32 {}",
+           file.path().string(), piece.name, name_of(stored.dtype), to_string(stored.shape), to_string(piece.shape));
+  if (fault("train.forget_moments")) return;
+  std::memcpy(piece.values.data(), stored.data + piece.interval.lo * sizeof(float), piece.values.size_bytes());
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(CheckpointOptions options) : options_(std::move(options)) {}
+
+fs::path Checkpoints::save(engine::Engine& engine, const Progress& progress) {
+  if (progress.step == last_step_) return last_;
+  comm::Group& group = engine.group();
+  std::vector<NamedTensor> gathered = gather(group, engine.state(), options_.deadline_s);
+  for (const std::string& name : options_.also_frozen) {
+    at::Tensor frozen = engine.gathered(name);
+    if (group.rank() == 0) gathered.push_back({name, tensor::to_host(frozen, Dtype::kF32)});
+  }
+  std::exception_ptr error;
+  if (group.rank() == 0) {
+    try {
+      publish(gathered, progress);
+      rotate(progress.step);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  agree(group, error, options_.deadline_s);
+  last_step_ = progress.step;
+  return last_ = options_.run_dir / ("step-" + std::to_string(progress.step));
+}
+
+fs::path Checkpoints::publish(const std::vector<NamedTensor>& gathered, const Progress& progress) const {
+  std::string name = "step-" + std::to_string(progress.step);
+  fs::remove_all(options_.run_dir / name);
+  ckpt::Publisher publisher(options_.run_dir / name);
+  std::vector<std::pair<std::string, TensorView>> weights, moments;
+  for (const NamedTensor& each : gathered)
+    (is_moment(each.name) ? moments : weights).emplace_back(each.name, each.tensor.view());
+  for (const NamedTensor& buffer : options_.buffers) weights.emplace_back(buffer.name, buffer.tensor.view());
+  ckpt::write_safetensors(publisher.dir() / kMoments, moments);
+  ckpt::Manifest manifest;
+  manifest.kind = "train";
+  manifest.contract = options_.contract;
+  manifest.config = options_.config;
+  manifest.numerics = options_.numerics;
+  manifest.step = progress.step;
+  manifest.cursor = static_cast<int64_t>(progress.cursor);
+  manifest.seed = options_.seed;
+  manifest.extra = extra_of(progress);
+  fs::path published = publisher.commit(weights, options_.model_config, std::move(manifest));
+  ckpt::point_latest(options_.run_dir, name);
+  return published;
+}
+
+void Checkpoints::rotate(int64_t newest) const {
+  if (options_.keep <= 0) return;
+  std::vector<int64_t> steps;
+  for (const auto& entry : fs::directory_iterator(options_.run_dir))
+    if (int64_t step = step_number(entry.path()); step >= 0 && step < newest) steps.push_back(step);
+  std::sort(steps.begin(), steps.end());
+  for (int64_t i = 0; i + options_.keep - 1 < std::ssize(steps); ++i)
+    fs::remove_all(options_.run_dir / ("step-" + std::to_string(steps[i])));
+}
+
+Progress Checkpoints::load(engine::Engine& engine, const ckpt::Checkpoint& from) {
+  const ckpt::Manifest& manifest = from.manifest();
+  SF_CHECK(manifest.kind == "train", Exit::kData, "{} is not a checkpoint of a training run: it has no optimizer state",
+           from.dir().string());
+  auto read = [&](const std::string& name) {
+    return [&from, name](int64_t lo, int64_t hi, std::span<float> to) {
+      from.read(name, lo, hi, Dtype::kF32, std::as_writable_bytes(to));
+    };
+  };
+  Pieces pieces = engine.state();
+  ckpt::SafetensorsFile moments = ckpt::SafetensorsFile::open(from.dir() / kMoments);
+  for (const auto& piece : pieces) {
+    if (is_moment(piece.name)) {
+      read_moment(moments, piece);
+      continue;
+    }
+    Shape stored = from.info(piece.name).shape;
+    SF_CHECK(stored == piece.shape, Exit::kData, "{}: {} has shape {}, this run's draft {}", from.dir().string(),
+             piece.name, to_string(stored), to_string(piece.shape));
+    engine.load(piece.name, read(piece.name));
+  }
+  for (const std::string& name : options_.also_frozen) engine.load(name, read(name));
+  Progress progress{manifest.step,
+                    manifest.extra.get_int("updates", 0),
+                    static_cast<uint64_t>(manifest.cursor),
+                    manifest.extra.get_int("voids", 0),
+                    manifest.extra.get_int("tokens", 0),
+                    manifest.extra.get_int("skipped", 0),
+                    manifest.extra.get_int("skipped_in_a_row", 0)};
+  engine.set_steps_done(progress.updates);
+  last_ = from.dir();
+  last_step_ = progress.step;
+  return progress;
+}
+
+}  // namespace sf::train

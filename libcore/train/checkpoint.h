@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run's checkpoints: RUN/step-N, usable as a draft and as the place to continue from, by any world size.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/shape.h"
+#include "ckpt/checkpoint.h"
+#include "engine/engine.h"
+
+namespace sf::train {
+
+// How far a run has come. `step` counts windows, `updates` those that changed the weights.
+struct Progress {
+  int64_t step = 0, updates = 0;
+  uint64_t cursor = 0;  // next position of the sample order
+  int64_t voids = 0;    // positions that were void
+  int64_t tokens = 0;
+  int64_t skipped = 0, skipped_in_a_row = 0;  // steps with a non-finite gradient
+
+  friend bool operator==(const Progress&, const Progress&) = default;
+};
+
+struct CheckpointOptions {
+  std::filesystem::path run_dir;
+  Json model_config;                     // config.json of the draft
+  std::vector<NamedTensor> buffers;      // stored as they are (t2d, d2t)
+  std::vector<std::string> also_frozen;  // frozen parameters that belong into the files
+  Json contract, config, numerics;       // for the manifest
+  uint64_t seed = 0;
+  int64_t keep = 0;         // newest checkpoints kept; 0: all
+  double deadline_s = 600;  // gathering, writing, reading back
+};
+
+class Checkpoints {
+ public:
+  explicit Checkpoints(CheckpointOptions options);
+
+  // Every rank calls it. Pieces go to rank 0, which publishes RUN/step-N (weights in fp32 under their Hugging Face
+  // names and the buffers in model.safetensors, moments in optimizer.safetensors) and moves RUN/latest. A kill at any
+  // instant leaves the old checkpoint or the new one. If writing fails, every rank throws rank 0's error. A step-N left
+  // by a run that was continued from before N is replaced. Does nothing if this step was the last one saved or loaded.
+  std::filesystem::path save(engine::Engine& engine, const Progress& progress);
+  // Fills trainable parameters and moments of this rank; frozen parameters other than `also_frozen` are the caller's.
+  // kData if a tensor is missing or has another shape.
+  Progress load(engine::Engine& engine, const ckpt::Checkpoint& from);
+
+  const std::filesystem::path& last() const { return last_; }  // empty before the first save or load
+
+ private:
+  std::filesystem::path publish(const std::vector<NamedTensor>& gathered, const Progress& progress) const;
+  void rotate(int64_t newest) const;
+  CheckpointOptions options_;
+  std::filesystem::path last_;
+  int64_t last_step_ = -1;
+};
+
+}  // namespace sf::train

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training loop: a window of micro-batches over all ranks, one optimizer step, numbers, a checkpoint now and then.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "base/metric_sink.h"
+#include "data/feed.h"
+#include "engine/engine.h"
+#include "train/checkpoint.h"
+#include "train/objective.h"
+#include "train/schedule.h"
+
+namespace sf::train {
+
+// How positions become windows: micro-batch k of the window that starts at position c covers [c + k rows, c + (k+1)
+// rows).
+struct Windows {
+  int64_t rows = 1;           // positions of a micro-batch
+  int64_t micro_batches = 8;  // of a window, over all ranks
+  uint64_t positions = 0;     // of the whole run: rows of the data set times epochs; the last window may be short
+
+  uint64_t window_positions() const { return static_cast<uint64_t>(rows * micro_batches); }
+  int64_t steps() const;  // windows that hold a position
+};
+// kConfig for a setting out of range.
+void check(const Windows& windows);
+
+struct LoopOptions {
+  Windows windows;
+  int64_t steps = 0;  // where the run ends; at most windows.steps()
+  Schedule schedule;
+  engine::AdamW adamw;
+  double max_norm = 0.5;         // 0: no clipping
+  int64_t checkpoint_every = 0;  // steps; 0: only at the end and when stopped
+  int64_t skip_limit = 10;       // steps in a row with a non-finite gradient that end the run
+  double call_deadline_s = 120;  // of the loop's own collectives, on top of the wait for data
+};
+
+enum class Stop : int { kNo = 0, kFinish = 1 };
+
+struct LoopEnd {
+  Exit exit =
+      Exit::kOk;  // equal on all ranks: kOk, kAgain (stopped), or what a rank's data ended with (kUnavailable, ...)
+  std::string reason;                // empty for kOk
+  std::filesystem::path checkpoint;  // the last one published
+  Progress progress;
+};
+
+class Loop {
+ public:
+  // Borrows everything. `sink` is null on all ranks but the one that reports. `stop` is asked on each rank at each
+  // step's start, its answers are joined: any rank stops all.
+  Loop(engine::Engine& engine, data::Feed& feed, const Objective& objective, Checkpoints& checkpoints,
+       LoopOptions options, MetricSink* sink, std::function<Stop()> stop);
+
+  // Every rank calls it. Runs from `progress` to the end, a stop or the loss of the data; then publishes what was
+  // trained and ends the feed in good order. Throws kData after skip_limit non-finite steps in a row, and errors of the
+  // engine and of publishing.
+  LoopEnd run(const Progress& progress);
+
+ private:
+  struct Window;
+  struct Agreed;
+  Window fetch();
+  Agreed agree(const Window& window);
+  std::vector<double> train(Window& window, const Agreed& agreed);
+  std::vector<double> sum_in_global_order(const std::vector<double>& mine, int64_t micro_batches);
+  void update(const Agreed& agreed, const std::vector<double>& sums);
+  void report(const Agreed& agreed, const std::vector<double>& sums, double lr, const engine::StepResult& result);
+  void report_machine();
+  LoopEnd leave(Exit exit, std::string reason);
+  Deadline deadline(double more_s = 0) const;
+
+  engine::Engine& engine_;
+  data::Feed& feed_;
+  const Objective& objective_;
+  Checkpoints& checkpoints_;
+  LoopOptions options_;
+  MetricSink* sink_;
+  std::function<Stop()> stop_;
+  Progress progress_;
+  double data_s_ = 0;
+};
+
+}  // namespace sf::train
