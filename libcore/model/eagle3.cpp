@@ -106,18 +106,22 @@ class Unroll {
   }
 
   Tensors run(bool traced) {
+    std::vector<at::Tensor> hidden, rows;
+    std::vector<int64_t> counts;
+    for (int k = 0; k < options_.unroll && !layout_.step_rows[k].empty(); ++k) {
+      hidden.push_back(k == 0 ? first_step() : later_step(hidden.back(), k));
+      rows.push_back(hidden.back().index_select(0, index_of(layout_.step_rows[k])));
+      counts.push_back(rows.back().size(0));
+    }
+    // One head product for all steps: its weight, the largest parameter, is read once and gets one gradient.
+    std::vector<at::Tensor> logits = draft_logits(at::cat(rows, 0)).split_with_sizes(counts, 0);
     Teacher teacher = ask_teacher();
-    at::Tensor weights = in_.at("step_weights");
-    at::Tensor sums = at::zeros({options_.unroll, 3}, at::kDouble);
+    at::Tensor weights = in_.at("step_weights"), sums = at::zeros({options_.unroll, 3}, at::kDouble), loss;
     Tensors out;
-    at::Tensor loss, hidden;
-    for (int k = 0; k < options_.unroll; ++k) {
-      hidden = k == 0 ? first_step() : later_step(hidden, k);
-      if (layout_.step_rows[k].empty()) break;
-      at::Tensor logits = draft_logits(hidden, k);
-      at::Tensor term = judge(logits, teacher, k, sums).mul(weights.select(0, k));
+    for (size_t k = 0; k < logits.size(); ++k) {
+      at::Tensor term = judge(logits[k], teacher, k, sums).mul(weights.select(0, static_cast<int64_t>(k)));
       loss = loss.defined() ? loss.add(term) : term;
-      if (traced) trace(out, hidden, logits, k);
+      if (traced) trace(out, hidden[k], logits[k], k);
     }
     out["loss"] = loss;
     out["step_sums"] = sums;
@@ -243,25 +247,28 @@ class Unroll {
     return feed_forward(hidden.add(attend(input, k)));
   }
 
-  at::Tensor draft_logits(const at::Tensor& hidden, int k) const {
-    at::Tensor rows = hidden.index_select(0, index_of(layout_.step_rows[k]));
+  at::Tensor draft_logits(const at::Tensor& rows) const {
     return ops::linear(draft_.norm_output ? norm(rows, "norm") : rows, parameter("lm_head.weight"));
   }
 
   // The step's numerator (differentiable); fills row k of the sums.
-  at::Tensor judge(const at::Tensor& logits, const Teacher& teacher, int k, at::Tensor& sums) const {
-    at::Tensor which = index_of(layout_.step_labels[k]);
-    at::Tensor mask = at::full({which.size(0)}, 1, at::kFloat);
-    ops::SoftCrossEntropy judged = ops::soft_cross_entropy(logits, teacher.logits.index_select(0, which),
-                                                           teacher.lse.index_select(0, which), mask);
+  at::Tensor judge(const at::Tensor& logits, const Teacher& all, size_t k, at::Tensor& sums) const {
+    Teacher teacher = all;
+    if (layout_.step_labels[k].size() != layout_.labels.size()) {
+      at::Tensor which = index_of(layout_.step_labels[k]);
+      teacher = {all.logits.index_select(0, which), all.top1.index_select(0, which), all.lse.index_select(0, which)};
+    }
+    at::Tensor mask = at::full({logits.size(0)}, 1, at::kFloat);
+    ops::SoftCrossEntropy judged = ops::soft_cross_entropy(logits, teacher.logits, teacher.lse, mask);
     at::Tensor target_id = judged.argmax.add(vocabulary_.d2t.index_select(0, judged.argmax));
-    sums[k][0].fill_(judged.loss.item<double>());
-    sums[k][1].fill_(target_id.eq(teacher.top1.index_select(0, which)).sum().item<int64_t>());
-    sums[k][2].fill_(judged.acceptance.to(at::kDouble).sum().item<double>());
+    double* row = sums.mutable_data_ptr<double>() + 3 * k;
+    row[0] = judged.loss.item<double>();
+    row[1] = static_cast<double>(target_id.eq(teacher.top1).sum().item<int64_t>());
+    row[2] = judged.acceptance.to(at::kDouble).sum().item<double>();
     return judged.loss;
   }
 
-  void trace(Tensors& out, const at::Tensor& hidden, const at::Tensor& logits, int k) const {
+  void trace(Tensors& out, const at::Tensor& hidden, const at::Tensor& logits, size_t k) const {
     std::vector<int64_t> labels;
     for (int64_t n : layout_.step_labels[k]) labels.push_back(layout_.labels[n]);
     std::string step = std::to_string(k);

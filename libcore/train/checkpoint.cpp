@@ -103,12 +103,14 @@ Json extra_of(const Progress& progress) {
   return extra.set("skipped", progress.skipped).set("skipped_in_a_row", progress.skipped_in_a_row);
 }
 
-void read_moment(const ckpt::SafetensorsFile& file, const engine::Engine::Piece& piece) {
+void load_moment(engine::Engine& engine, const ckpt::SafetensorsFile& file, const engine::Engine::Piece& piece) {
   TensorView stored = file.view(piece.name);
   SF_CHECK(stored.dtype == Dtype::kF32 && stored.shape == piece.shape, Exit::kData, "{}: {} is {} {}, wanted F32 {}",
            file.path().string(), piece.name, name_of(stored.dtype), to_string(stored.shape), to_string(piece.shape));
   if (fault("train.forget_moments")) return;
-  std::memcpy(piece.values.data(), stored.data + piece.interval.lo * sizeof(float), piece.values.size_bytes());
+  engine.load_state(piece.name, [&](int64_t lo, int64_t hi, std::span<float> to) {
+    std::memcpy(to.data(), stored.data + lo * sizeof(float), static_cast<size_t>(hi - lo) * sizeof(float));
+  });
 }
 
 }  // namespace
@@ -183,7 +185,7 @@ Progress Checkpoints::load(engine::Engine& engine, const ckpt::Checkpoint& from)
   ckpt::SafetensorsFile moments = ckpt::SafetensorsFile::open(from.dir() / kMoments);
   for (const auto& piece : pieces) {
     if (is_moment(piece.name)) {
-      read_moment(moments, piece);
+      load_moment(engine, moments, piece);
       continue;
     }
     Shape stored = from.info(piece.name).shape;

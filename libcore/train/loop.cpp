@@ -63,6 +63,16 @@ Loop::Loop(engine::Engine& engine, data::Feed& feed, const Objective& objective,
 
 LoopEnd Loop::run(const Progress& progress) {
   progress_ = progress;
+  try {
+    return run_steps();
+  } catch (const std::exception& error) {
+    // The others must not wait for a rank that is gone.
+    engine_.group().abandon(error.what());
+    throw;
+  }
+}
+
+LoopEnd Loop::run_steps() {
   while (progress_.step < options_.steps) {
     Window window = fetch();
     Agreed agreed = agree(window);

@@ -66,6 +66,7 @@ class Loop {
  private:
   struct Window;
   struct Agreed;
+  LoopEnd run_steps();
   Window fetch();
   Agreed agree(const Window& window);
   std::vector<double> train(Window& window, const Agreed& agreed);

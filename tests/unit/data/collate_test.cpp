@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/collate.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace sf::data {
+namespace {
+
+constexpr Eagle3Shape kShape{10, 2, 8};
+
+stream::Sample sample(uint64_t position, int64_t length) {
+  stream::Sample made;
+  made.position = position;
+  HostTensor ids(Dtype::kI32, {length}), mask(Dtype::kU8, {length}), top1(Dtype::kI32, {length}),
+      lse(Dtype::kF32, {length});
+  HostTensor hidden(Dtype::kBF16, {length, 6}), final_norm(Dtype::kF32, {length, 2});
+  for (int64_t j = 0; j < length; ++j) {
+    ids.as<int32_t>()[j] = static_cast<int32_t>(j + 1);
+    mask.as<uint8_t>()[j] = 1;
+    lse.as<float>()[j] = 0.5f;
+    for (int64_t d = 0; d < 6; ++d) hidden.as<uint16_t>()[j * 6 + d] = float_to_bf16(static_cast<float>(j) + 0.25f);
+  }
+  made.tensors = {{"input_ids", ids},  {"loss_mask", mask},      {"target_top1", top1},
+                  {"target_lse", lse}, {"hidden_state", hidden}, {"final_norm", final_norm}};
+  return made;
+}
+
+HostTensor& tensor_of(stream::Sample& from, std::string_view name) {
+  for (NamedTensor& each : from.tensors)
+    if (each.name == name) return each.tensor;
+  throw std::logic_error("no such tensor");
+}
+
+void expect_refused(const stream::Sample& bad, std::string_view word) {
+  try {
+    collate_eagle3({&bad, 1}, kShape);
+    ADD_FAILURE() << "accepted a sample with a wrong " << word;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Exit::kData);
+    EXPECT_NE(error.message().find(word), std::string::npos) << error.message();
+  }
+}
+
+TEST(Collate, RowsArePaddedRightWithZerosAndFeaturesWidened) {
+  std::vector<stream::Sample> samples{sample(0, 3), sample(1, 5)};
+  Batch batch = collate_eagle3(samples, kShape);
+  EXPECT_EQ(batch.rows, 2);
+  EXPECT_EQ(batch.tokens, 8);
+  EXPECT_EQ(batch.tensors["input_ids"].sizes(), (std::vector<int64_t>{2, 5}));
+  EXPECT_EQ(batch.tensors["input_ids"][0][2].item<int64_t>(), 3);
+  EXPECT_EQ(batch.tensors["input_ids"][0][3].item<int64_t>(), 0);
+  EXPECT_EQ(batch.tensors["hidden_state"].scalar_type(), at::kFloat);
+  EXPECT_EQ(batch.tensors["hidden_state"][1][4][5].item<float>(), 4.25f);
+  EXPECT_EQ(batch.tensors["lengths"][1].item<int64_t>(), 5);
+}
+
+TEST(Collate, VoidSamplesAreLeftOutAndCounted) {
+  std::vector<stream::Sample> samples{sample(0, 3), {}, sample(2, 2)};
+  samples[1].void_reason = "empty";
+  Batch batch = collate_eagle3(samples, kShape);
+  EXPECT_EQ(batch.rows, 2);
+  EXPECT_EQ(batch.voids, 1);
+  EXPECT_TRUE(collate_eagle3({&samples[1], 1}, kShape).empty());
+}
+
+TEST(Collate, AMissingTensorIsRefused) {
+  stream::Sample bad = sample(0, 3);
+  bad.tensors.pop_back();
+  expect_refused(bad, "final_norm");
+}
+
+TEST(Collate, AnotherShapeOrTypeIsRefused) {
+  stream::Sample bad = sample(0, 3);
+  tensor_of(bad, "hidden_state") = HostTensor(Dtype::kBF16, {3, 5});
+  expect_refused(bad, "hidden_state");
+  bad = sample(0, 3);
+  tensor_of(bad, "loss_mask") = HostTensor(Dtype::kU8, {4});
+  expect_refused(bad, "loss_mask");
+  bad = sample(0, 3);
+  tensor_of(bad, "target_lse") = HostTensor(Dtype::kF64, {3});
+  expect_refused(bad, "target_lse");
+}
+
+TEST(Collate, IdsOutsideTheVocabularyAreRefused) {
+  stream::Sample bad = sample(0, 3);
+  tensor_of(bad, "input_ids").as<int32_t>()[1] = 10;
+  expect_refused(bad, "input_ids");
+  bad = sample(0, 3);
+  tensor_of(bad, "target_top1").as<int32_t>()[1] = -1;
+  expect_refused(bad, "target_top1");
+}
+
+TEST(Collate, LengthsBeyondTheContractAreRefused) {
+  expect_refused(sample(0, 9), "9 tokens");
+  expect_refused(sample(0, 0), "0 tokens");
+}
+
+}  // namespace
+}  // namespace sf::data
