@@ -14,7 +14,7 @@ namespace sf::train {
 namespace {
 
 namespace fs = std::filesystem;
-using test::Plan;
+using test::ToyPlan;
 using test::run_toy;
 
 struct RunDir {
@@ -27,8 +27,8 @@ struct RunDir {
   ~RunDir() { fs::remove_all(path); }
 };
 
-Plan every_step(const fs::path& dir, int world = 2) {
-  Plan plan{world, dir};
+ToyPlan every_step(const fs::path& dir, int world = 2) {
+  ToyPlan plan{world, dir};
   plan.checkpoint_every = 1;
   return plan;
 }
@@ -53,7 +53,7 @@ TEST(TrainCheckpoint, HoldsTheDraftTheMomentsAndTheCursor) {
 
 TEST(TrainCheckpoint, KeepsTheNewestOnly) {
   RunDir dir;
-  Plan plan = every_step(dir.path);
+  ToyPlan plan = every_step(dir.path);
   plan.keep = 2;
   run_toy(plan);
   EXPECT_FALSE(fs::exists(dir.path / "step-3"));
@@ -63,7 +63,7 @@ TEST(TrainCheckpoint, KeepsTheNewestOnly) {
 
 TEST(TrainCheckpoint, AFailureToWriteEndsEveryRankWithTheSameError) {
   RunDir dir;
-  Plan plan{2, dir.path / "file"};
+  ToyPlan plan{2, dir.path / "file"};
   std::ofstream(plan.run_dir) << "in the way";
   try {
     run_toy(plan);
@@ -75,7 +75,7 @@ TEST(TrainCheckpoint, AFailureToWriteEndsEveryRankWithTheSameError) {
 
 TEST(TrainCheckpoint, ADraftWithoutOptimizerStateIsRefused) {
   RunDir dir;
-  Plan plan{1, dir.path};
+  ToyPlan plan{1, dir.path};
   run_toy(plan);
   std::string text = read_file(dir.path / "step-5" / "manifest.json");
   text.replace(text.find("\"train\""), 7, "\"draft\"");
@@ -101,7 +101,7 @@ TEST(TrainCheckpoint, AKillAtAnyInstantLeavesACheckpointThatContinues) {
   for (int round = 0; round < 6; ++round) {
     pid_t child = fork();
     if (child == 0) {
-      Plan plan = every_step(dir.path, 1);
+      ToyPlan plan = every_step(dir.path, 1);
       plan.windows = {1, 2, 4000}, plan.steps = 2000;
       plan.resume = ckpt::latest_checkpoint(dir.path).has_value();
       run_toy(plan);

@@ -11,8 +11,8 @@ namespace sf::train {
 namespace {
 
 namespace fs = std::filesystem;
-using test::Plan;
-using test::Run;
+using test::ToyPlan;
+using test::ToyRun;
 using test::run_toy;
 
 struct RunDir {
@@ -25,14 +25,14 @@ struct RunDir {
   ~RunDir() { fs::remove_all(path); }
 };
 
-void expect_equal(const Run& found, const Run& wanted, const std::string& what) {
+void expect_equal(const ToyRun& found, const ToyRun& wanted, const std::string& what) {
   for (const auto& [name, weight] : wanted.weights)
     EXPECT_EQ(tensor::first_difference(found.weights.at(name), weight), std::nullopt) << what << ": " << name;
   EXPECT_EQ(found.end.progress, wanted.end.progress) << what;
 }
 
 TEST(Loop, LossesAndWeightsAreEqualBitsForEveryWorldSize) {
-  std::vector<Run> runs;
+  std::vector<ToyRun> runs;
   for (int world : {1, 2, 3, 4}) {
     RunDir dir;
     runs.push_back(run_toy({world, dir.path}));
@@ -45,7 +45,7 @@ TEST(Loop, LossesAndWeightsAreEqualBitsForEveryWorldSize) {
 
 TEST(Loop, TheLossFalls) {
   RunDir dir;
-  Run run = run_toy({2, dir.path, {1, 10, 400}, 40});
+  ToyRun run = run_toy({2, dir.path, {1, 10, 400}, 40});
   const auto& loss = run.record.values.at("loss");
   EXPECT_LT(loss.back(), 0.9 * loss.front());
   EXPECT_EQ(run.end.progress.updates, 40);
@@ -53,16 +53,16 @@ TEST(Loop, TheLossFalls) {
 
 TEST(Loop, AStoppedRunContinuesToTheSameBits) {
   RunDir whole, parts;
-  Run uninterrupted = run_toy({2, whole.path});
-  Plan plan{2, parts.path};
+  ToyRun uninterrupted = run_toy({2, whole.path});
+  ToyPlan plan{2, parts.path};
   plan.stop_at = 2;
-  Run first = run_toy(plan);
+  ToyRun first = run_toy(plan);
   EXPECT_EQ(first.exits, (std::vector<Exit>{Exit::kAgain, Exit::kAgain}));
   EXPECT_EQ(first.end.progress.step, 2);
   EXPECT_EQ(first.end.checkpoint.filename(), "step-2");
   EXPECT_TRUE(first.finished);
   plan.stop_at = -1, plan.resume = true;
-  Run second = run_toy(plan);
+  ToyRun second = run_toy(plan);
   expect_equal(second, uninterrupted, "2 ranks");
   for (const auto& [name, values] : uninterrupted.record.values) {
     auto joined = first.record.values[name];
@@ -73,8 +73,8 @@ TEST(Loop, AStoppedRunContinuesToTheSameBits) {
 
 TEST(Loop, AnotherWorldSizeAndLayoutContinuesToTheSameBits) {
   RunDir whole, parts;
-  Run uninterrupted = run_toy({2, whole.path});
-  Plan plan{2, parts.path};
+  ToyRun uninterrupted = run_toy({2, whole.path});
+  ToyPlan plan{2, parts.path};
   plan.stop_at = 3;
   run_toy(plan);
   plan.stop_at = -1, plan.resume = true, plan.world = 1;
@@ -86,19 +86,19 @@ TEST(Loop, AnotherWorldSizeAndLayoutContinuesToTheSameBits) {
 
 TEST(Loop, ALateStopOfAFinishedRunChangesNothing) {
   RunDir dir;
-  Plan plan{1, dir.path};
-  Run done = run_toy(plan);
+  ToyPlan plan{1, dir.path};
+  ToyRun done = run_toy(plan);
   plan.resume = true;
-  Run again = run_toy(plan);
+  ToyRun again = run_toy(plan);
   EXPECT_EQ(again.end.exit, Exit::kOk);
   expect_equal(again, done, "again");
 }
 
 TEST(Loop, LostDataPublishesWhatWasTrainedAndEndsEveryRankAlike) {
   RunDir dir;
-  Plan plan{2, dir.path};
+  ToyPlan plan{2, dir.path};
   plan.source.lost_from = 24 + 7;  // in the third window, on one rank first
-  Run run = run_toy(plan);
+  ToyRun run = run_toy(plan);
   EXPECT_EQ(run.exits, (std::vector<Exit>{Exit::kUnavailable, Exit::kUnavailable}));
   EXPECT_EQ(run.end.progress.step, 2);
   EXPECT_EQ(run.end.progress.cursor, 24u);
@@ -110,9 +110,9 @@ TEST(Loop, LostDataPublishesWhatWasTrainedAndEndsEveryRankAlike) {
 
 TEST(Loop, VoidPositionsAreConsumedAndCountedAndKeepTheirSlot) {
   RunDir dir, other;
-  Plan plan{2, dir.path};
+  ToyPlan plan{2, dir.path};
   plan.source.voids = {1, 4, 7};
-  Run run = run_toy(plan);
+  ToyRun run = run_toy(plan);
   EXPECT_EQ(run.end.progress.voids, 18);  // 3 of 10 rows, 6 epochs
   EXPECT_EQ(run.end.progress.cursor, 60u);
   plan.world = 3, plan.run_dir = other.path;
@@ -121,9 +121,9 @@ TEST(Loop, VoidPositionsAreConsumedAndCountedAndKeepTheirSlot) {
 
 TEST(Loop, AWindowOfVoidPositionsAloneChangesNoWeight) {
   RunDir dir;
-  Plan plan{2, dir.path};
+  ToyPlan plan{2, dir.path};
   for (uint64_t row = 0; row < 10; ++row) plan.source.voids.push_back(row);
-  Run run = run_toy(plan);
+  ToyRun run = run_toy(plan);
   EXPECT_EQ(run.end.exit, Exit::kOk);
   EXPECT_EQ(run.end.progress.updates, 0);
   EXPECT_EQ(run.end.progress.voids, 60);
@@ -131,8 +131,8 @@ TEST(Loop, AWindowOfVoidPositionsAloneChangesNoWeight) {
 
 TEST(Loop, AShortLastWindowTrainsItsPositions) {
   RunDir dir, other;
-  Plan plan{2, dir.path, {2, 4, 27}, 4};
-  Run run = run_toy(plan);
+  ToyPlan plan{2, dir.path, {2, 4, 27}, 4};
+  ToyRun run = run_toy(plan);
   EXPECT_EQ(run.end.progress.cursor, 27u);
   EXPECT_EQ(run.record.values.at("positions"), (std::vector<double>{8, 8, 8, 3}));
   plan.world = 4, plan.run_dir = other.path;
@@ -141,11 +141,11 @@ TEST(Loop, AShortLastWindowTrainsItsPositions) {
 
 TEST(Loop, ANonFiniteStepIsSkippedAndCounted) {
   RunDir dir;
-  Plan plan{2, dir.path, {1, 10, 50}, 5};
+  ToyPlan plan{2, dir.path, {1, 10, 50}, 5};
   plan.windows.micro_batches = 5, plan.windows.positions = 25;
   plan.source.poisoned = {4};
   plan.skip_limit = 5;
-  Run run = run_toy(plan);
+  ToyRun run = run_toy(plan);
   EXPECT_GT(run.end.progress.skipped, 0);
   EXPECT_EQ(run.end.progress.updates + run.end.progress.skipped, 5);
   for (const auto& [name, weight] : run.weights) EXPECT_TRUE(std::isfinite(weight.sum().item<double>())) << name;
@@ -153,7 +153,7 @@ TEST(Loop, ANonFiniteStepIsSkippedAndCounted) {
 
 TEST(Loop, NonFiniteStepsInARowEndTheRunNamingTheCulprit) {
   RunDir dir;
-  Plan plan{2, dir.path, {1, 10, 50}, 5};
+  ToyPlan plan{2, dir.path, {1, 10, 50}, 5};
   plan.source.poisoned = {4};  // once in every window of one epoch
   try {
     run_toy(plan);

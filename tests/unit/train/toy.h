@@ -93,7 +93,7 @@ struct Record : MetricSink {
   void flush(int64_t) override {}
 };
 
-struct Plan {
+struct ToyPlan {
   int world = 1;
   std::filesystem::path run_dir;
   train::Windows windows{1, 12, 60};
@@ -105,7 +105,7 @@ struct Plan {
   int unroll = 3;
 };
 
-struct Run {
+struct ToyRun {
   train::LoopEnd end;
   Record record;
   std::map<std::string, at::Tensor> weights;
@@ -123,11 +123,11 @@ inline void load_toy(engine::Engine& engine, const arch::ModelSpec& spec) {
   }
 }
 
-inline Run run_toy(const Plan& plan) {
+inline ToyRun run_toy(const ToyPlan& plan) {
   arch::Eagle3 draft = toy_draft();
   arch::ModelSpec spec = model::eagle3_training_spec(draft);
   model::Eagle3Options options{plan.unroll, false};
-  Run run;
+  ToyRun run;
   run.exits.resize(plan.world);
   std::mutex mutex;
   comm::run_threads(plan.world, [&](comm::Group& group) {
