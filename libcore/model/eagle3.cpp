@@ -301,6 +301,9 @@ Segment make(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, cons
       {"input_ids", "loss_mask", "target_top1", "hidden_state", "final_norm", "target_lse", "lengths", "step_weights"},
       {"loss", "step_sums"},
       {}};
+  if (traced) segment.writes.push_back("active");
+  for (int k = 0; traced && k < options.unroll; ++k)
+    for (const char* name : {"hidden.", "logits.", "label_rows."}) segment.writes.push_back(name + std::to_string(k));
   segment.parameters = eagle3_training_spec(draft).segments.front().parameters;
   Eagle3Vocabulary own{vocabulary.t2d.to(at::kBool).contiguous(), vocabulary.d2t.to(at::kLong).contiguous()};
   segment.forward = [draft, own, options, traced](const Tensors& parameters, const Tensors& boundaries) {

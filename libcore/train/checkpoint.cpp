@@ -97,6 +97,13 @@ int64_t step_number(const fs::path& path) {
   return error == std::errc() && end == name.data() + name.size() ? step : -1;
 }
 
+void discard(const fs::path& dir) {
+  std::error_code error;
+  if (!fs::exists(dir, error)) return;
+  fs::remove_all(dir, error);
+  if (error) fail(exit_of_errno(error.value(), Exit::kIo), "cannot remove {}: {}", dir.string(), error.message());
+}
+
 Json extra_of(const Progress& progress) {
   Json extra = Json::object();
   extra.set("updates", progress.updates).set("voids", progress.voids).set("tokens", progress.tokens);
@@ -141,7 +148,7 @@ fs::path Checkpoints::save(engine::Engine& engine, const Progress& progress) {
 
 fs::path Checkpoints::publish(const std::vector<NamedTensor>& gathered, const Progress& progress) const {
   std::string name = "step-" + std::to_string(progress.step);
-  fs::remove_all(options_.run_dir / name);
+  discard(options_.run_dir / name);
   ckpt::Publisher publisher(options_.run_dir / name);
   std::vector<std::pair<std::string, TensorView>> weights, moments;
   for (const NamedTensor& each : gathered)
@@ -165,11 +172,12 @@ fs::path Checkpoints::publish(const std::vector<NamedTensor>& gathered, const Pr
 void Checkpoints::rotate(int64_t newest) const {
   if (options_.keep <= 0) return;
   std::vector<int64_t> steps;
-  for (const auto& entry : fs::directory_iterator(options_.run_dir))
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(options_.run_dir, ignored))
     if (int64_t step = step_number(entry.path()); step >= 0 && step < newest) steps.push_back(step);
   std::sort(steps.begin(), steps.end());
   for (int64_t i = 0; i + options_.keep - 1 < std::ssize(steps); ++i)
-    fs::remove_all(options_.run_dir / ("step-" + std::to_string(steps[i])));
+    discard(options_.run_dir / ("step-" + std::to_string(steps[i])));
 }
 
 Progress Checkpoints::load(engine::Engine& engine, const ckpt::Checkpoint& from) {

@@ -7,16 +7,18 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/logsumexp.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "arch/eagle3.h"
+#include "comm/group.h"
+#include "engine/engine.h"
 #include "golden.h"
 #include "model/eagle3.h"
-#include "ops/optimizer_kernels.h"
 #include "tensor/tensor.h"
+#include "train/eagle3.h"
 #include "train/schedule.h"
 
 namespace sf::golden {
@@ -43,13 +45,17 @@ Outcome same(const std::string& what, const at::Tensor& found, const at::Tensor&
                relative);
 }
 
+// The step by the parts that train: the objective's weights, the engine's round and update, one rank.
 struct Step {
   const Case& c;
   ckpt::SafetensorsFile file;
   arch::Eagle3 draft;
   int unroll;
   model::Eagle3Vocabulary vocabulary;
-  model::Tensors batch, weights, out;
+  arch::ModelSpec spec;
+  std::unique_ptr<comm::Group> group = comm::make_single();
+  engine::Engine engine;
+  model::Tensors batch, out;
   double cells = 0;  // B * S, the reference's divisor
 
   explicit Step(const Case& given)
@@ -57,14 +63,25 @@ struct Step {
         file(given.tensors()),
         draft(arch::eagle3_from_config(given.json.at("draft_config"))),
         unroll(static_cast<int>(given.json.at("ttt_length").as_int())),
-        vocabulary{load(file, "weights/t2d"), load(file, "weights/d2t")} {
+        vocabulary{load(file, "weights/t2d"), load(file, "weights/d2t")},
+        spec(model::eagle3_training_spec(draft)),
+        engine(*group, spec, {model::eagle3_traced_segment(draft, vocabulary, {unroll, true})}, {}) {
+    for (const arch::Parameter& p : spec.parameters)
+      fill(p.name, p.name == model::kTargetHead ? teacher_rows() : load(file, "weights/" + p.name));
     make_batch();
-    for (const arch::Parameter& p : model::eagle3_training_spec(draft).parameters)
-      if (p.name != model::kTargetHead) weights[p.name] = load(file, "weights/" + p.name).requires_grad_(p.trainable);
-    at::Tensor head = load(file, "target/lm_head.weight");
-    weights[model::kTargetHead] = head.index_select(0, vocabulary.t2d.nonzero().view({-1}));
-    out = model::eagle3_traced_segment(draft, vocabulary, {unroll, true}).forward(weights, batch);
-    out.at("loss").backward();
+    std::vector<std::string> kept{"loss", "step_sums", "active"};
+    for (int k = 0; k < unroll; ++k)
+      for (const char* name : {"hidden.", "logits.", "label_rows."}) kept.push_back(name + std::to_string(k));
+    out = engine.round(batch, "loss", kept);
+  }
+
+  void fill(const std::string& name, const at::Tensor& value) {
+    engine.load(name, [&](int64_t lo, int64_t hi, std::span<float> to) {
+      std::copy_n(value.const_data_ptr<float>() + lo, hi - lo, to.data());
+    });
+  }
+  at::Tensor teacher_rows() const {
+    return load(file, "target/lm_head.weight").index_select(0, vocabulary.t2d.nonzero().view({-1}));
   }
 
   void make_batch() {
@@ -76,13 +93,12 @@ struct Step {
     batch["target_lse"] = at::logsumexp(logits, {-1});
     batch["lengths"] = load(file, "batch/attention_mask").sum({1});
     cells = static_cast<double>(batch["input_ids"].numel());
-    std::vector<double> step_weights;
-    for (int k = 0; k < unroll; ++k) step_weights.push_back(std::pow(model::kStepDecay, k) / cells);
-    batch["step_weights"] = at::tensor(step_weights, at::kFloat);
+    train::Eagle3Objective objective(vocabulary, {unroll, true});
+    objective.weigh(batch, objective.counts(batch));
   }
 };
 
-Outcome check_states(const Step& step) {
+Outcome check_states(Step& step) {
   for (int k = 0; k < step.unroll; ++k) {
     std::string name = "step" + std::to_string(k), n = std::to_string(k);
     if (!step.file.find(name + "/hidden")) continue;
@@ -99,7 +115,7 @@ Outcome check_states(const Step& step) {
   return Outcome::passed();
 }
 
-Outcome check_numbers(const Step& step) {
+Outcome check_numbers(Step& step) {
   const Json& expected = step.c.json.at("expected");
   model::Eagle3Labels labels = model::eagle3_labels(step.batch, step.vocabulary, {step.unroll, true});
   auto wanted = [&](const char* key, int k) {
@@ -122,46 +138,36 @@ Outcome check_numbers(const Step& step) {
   return outcome;
 }
 
-at::Tensor after_update(const at::Tensor& weight, const at::Tensor& grad, double lr, double scale) {
-  auto span = [](at::Tensor& t) {
-    return std::span<float>(t.mutable_data_ptr<float>(), static_cast<size_t>(t.numel()));
-  };
-  at::Tensor master = weight.detach().clone().contiguous(), g = grad.contiguous(), m = at::zeros_like(master),
-             v = at::zeros_like(master);
-  ops::adamw_step(span(master), span(g), span(m), span(v), {.lr = lr, .step = 1, .scale = scale});
-  return master;
+Outcome check_gradients(Step& step) {
+  for (const arch::Parameter& p : step.spec.parameters) {
+    if (!p.trainable) continue;
+    if (!step.file.find("grad/" + p.name)) return Outcome::failed("the case has no gradient of " + p.name);
+    Outcome outcome = same("grad/" + p.name, step.engine.gathered_gradient(p.name), load(step.file, "grad/" + p.name),
+                           kGradientBound);
+    if (outcome.verdict != Outcome::kPassed) return outcome;
+  }
+  return Outcome::passed();
 }
 
-Outcome check_update(const Step& step) {
+Outcome check_update(Step& step) {
   const Json& expected = step.c.json.at("expected");
   const Json& optimizer = step.c.json.at("optimizer");
-  double squares = 0;
-  for (const auto& [name, weight] : step.weights) {
-    if (!weight.requires_grad()) continue;
-    if (!step.file.find("grad/" + name)) return Outcome::failed("the case has no gradient of " + name);
-    Outcome outcome = same("grad/" + name, weight.grad(), load(step.file, "grad/" + name), kGradientBound);
-    if (outcome.verdict != Outcome::kPassed) return outcome;
-    squares += weight.grad().to(at::kDouble).square().sum().item<double>();
-  }
-  double norm = std::sqrt(squares);
-  if (Outcome o = near("gradient norm", norm, expected.at("grad_norm_before_clip").as_double(), 1e-5);
-      o.verdict != Outcome::kPassed)
-    return o;
   train::Schedule schedule{train::decay_from_name(optimizer.at("lr_scheduler").as_string()),
                            optimizer.at("lr").as_double(), optimizer.at("warmup_ratio").as_double(),
                            optimizer.at("total_steps").as_int(), true};
   double lr = train::rate(schedule, 0);
-  if (Outcome o = near("rate", lr, expected.at("lr_used_in_step_1").as_double(), 1e-15); o.verdict != Outcome::kPassed)
-    return o;
-  double scale = std::min(1.0, optimizer.at("max_grad_norm").as_double() / (norm + 1e-6));
-  for (const auto& [name, weight] : step.weights) {
-    if (!weight.requires_grad()) continue;
-    at::Tensor found = after_update(weight, weight.grad(), lr, scale), wanted = load(step.file, "after/" + name);
-    at::Tensor undetermined = load(step.file, "grad/" + name).abs().lt(1e-6);
-    Outcome outcome =
-        same("after/" + name, found.masked_fill(undetermined, 0), wanted.masked_fill(undetermined, 0), kGradientBound);
+  engine::StepResult result = step.engine.step(lr, optimizer.at("max_grad_norm").as_double(), {});
+  for (Outcome each : {near("rate", lr, expected.at("lr_used_in_step_1").as_double(), 1e-15),
+                       near("gradient norm", result.grad_norm, expected.at("grad_norm_before_clip").as_double(), 1e-5)})
+    if (each.verdict != Outcome::kPassed) return each;
+  for (const arch::Parameter& p : step.spec.parameters) {
+    if (!step.file.find("after/" + p.name)) continue;
+    at::Tensor found = step.engine.gathered(p.name), wanted = load(step.file, "after/" + p.name);
+    at::Tensor undetermined = p.trainable ? load(step.file, "grad/" + p.name).abs().lt(1e-6) : found.isnan();
+    Outcome outcome = same("after/" + p.name, found.masked_fill(undetermined, 0), wanted.masked_fill(undetermined, 0),
+                           kGradientBound);
     if (outcome.verdict == Outcome::kPassed)
-      outcome = same("after/" + name + " (undetermined sign)", found, wanted, 2 * lr);
+      outcome = same("after/" + p.name + " (undetermined sign)", found, wanted, 2 * lr);
     if (outcome.verdict != Outcome::kPassed) return outcome;
   }
   return Outcome::passed();
@@ -170,7 +176,7 @@ Outcome check_update(const Step& step) {
 Outcome check(const Case& c) {
   if (!c.json.at("lk_loss_type").is_null()) return Outcome::not_run("LK losses come with the other drafts");
   Step step(c);
-  for (auto part : {check_states, check_numbers, check_update})
+  for (Outcome (*part)(Step&) : {check_states, check_numbers, check_gradients, check_update})
     if (Outcome outcome = part(step); outcome.verdict != Outcome::kPassed) return outcome;
   return Outcome::passed();
 }

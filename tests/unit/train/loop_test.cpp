@@ -11,9 +11,9 @@ namespace sf::train {
 namespace {
 
 namespace fs = std::filesystem;
+using test::run_toy;
 using test::ToyPlan;
 using test::ToyRun;
-using test::run_toy;
 
 struct RunDir {
   fs::path path;
@@ -45,10 +45,12 @@ TEST(Loop, LossesAndWeightsAreEqualBitsForEveryWorldSize) {
 
 TEST(Loop, TheLossFalls) {
   RunDir dir;
-  ToyRun run = run_toy({2, dir.path, {1, 10, 400}, 40});
+  ToyPlan plan{2, dir.path, {1, 10, 150}, 15};
+  plan.rate = 3e-2;
+  ToyRun run = run_toy(plan);
   const auto& loss = run.record.values.at("loss");
   EXPECT_LT(loss.back(), 0.9 * loss.front());
-  EXPECT_EQ(run.end.progress.updates, 40);
+  EXPECT_EQ(run.end.progress.updates, 15);
 }
 
 TEST(Loop, AStoppedRunContinuesToTheSameBits) {

@@ -103,6 +103,7 @@ struct ToyPlan {
   ToySource source;      // copied for each rank
   plan::Layout layout = plan::Layout::kDim0;
   int unroll = 3;
+  double rate = 3e-3;
 };
 
 struct ToyRun {
@@ -152,7 +153,7 @@ inline ToyRun run_toy(const ToyPlan& plan) {
         },
         10);
     train::Eagle3Objective objective(vocabulary, options);
-    train::LoopOptions loop_options{plan.windows, plan.steps, {train::Decay::kCosine, 3e-3, 0.2, plan.steps}};
+    train::LoopOptions loop_options{plan.windows, plan.steps, {train::Decay::kCosine, plan.rate, 0.2, plan.steps}};
     loop_options.checkpoint_every = plan.checkpoint_every;
     loop_options.skip_limit = plan.skip_limit;
     int64_t asked = 0;
