@@ -81,8 +81,9 @@ class Invocation {
   virtual bool stdout_is_terminal() const = 0;
 };
 
-// Ends a verb's set-up: logs each "applied ..." line (a warning where it applied to nothing), then refuses settings
-// that were given but that nobody applied (kConfig, naming each with its origin).
+// Ends a verb's set-up: logs the "applied ..." lines of settings that were given (with -v of all), as a warning where
+// one applied to nothing; then refuses settings that were given but that nobody applied (kConfig, each with its
+// origin).
 void settle_settings(Invocation& invocation);
 
 // Release, commit, compiler, library versions and features of this build, as --build-info prints them.

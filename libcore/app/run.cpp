@@ -255,7 +255,7 @@ int act(const Command& command, const std::vector<std::string>& arguments) {
 
 void settle_settings(Invocation& invocation) {
   config::Settings& settings = invocation.settings();
-  for (const std::string& line : settings.echo()) {
+  for (const std::string& line : settings.echo(!invocation.has("verbose"))) {
     if (line.find(" to 0 ") == std::string::npos)
       invocation.log(line);
     else

@@ -269,11 +269,11 @@ void Settings::applied(std::string_view key, std::string_view value, std::string
   if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(std::move(line));
 }
 
-std::vector<std::string> Settings::echo() const {
+std::vector<std::string> Settings::echo(bool given_only) const {
   std::vector<std::string> lines;
   for (const Key& key : schema()) {
     auto found = entries_.find(key.name);
-    if (found == entries_.end()) continue;
+    if (found == entries_.end() || (given_only && found->second.origin == "default")) continue;
     lines.insert(lines.end(), found->second.applied_lines.begin(), found->second.applied_lines.end());
   }
   return lines;

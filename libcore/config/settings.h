@@ -54,7 +54,7 @@ class Settings : public AppliedOptions {
 
   // The code that makes a setting true says so (each room for its part); echoed as "applied KEY=VALUE to WHAT by ROOM".
   void applied(std::string_view key, std::string_view value, std::string_view to_what, std::string_view by) override;
-  std::vector<std::string> echo() const;  // those lines, in schema order
+  std::vector<std::string> echo(bool given_only = false) const;  // those lines, in schema order
   // Keys that were given but that nobody applied. A verb ends its set-up by refusing them (kConfig).
   std::vector<std::string> unapplied() const;
 

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
@@ -55,6 +56,22 @@ def check_help(program, words):
     wrong = call(program, *words, "--no-such-option")
     if wrong.returncode != 64 or wrong.stdout or "unknown option --no-such-option" not in wrong.stderr:
         fault(f"{shown} --no-such-option: status {wrong.returncode}, stdout {wrong.stdout!r}, stderr {wrong.stderr!r}")
+
+
+def check_examples(bindir, record):
+    """Every command of every example parses, inside man/examples."""
+    for verb in record["verbs"]:
+        if len(verb["examples"]) < 2:
+            fault(f"{record['name']} {verb['name']}: fewer than two examples in the table")
+        for example in verb["examples"]:
+            for part in re.split(r"\s(?:\||&&)\s", example):
+                words = shlex.split(part)
+                if not words[0].startswith("sf-"):
+                    continue
+                done = subprocess.run([bindir / words[0], *words[1:], "--print-config"], capture_output=True, text=True,
+                                      stdin=subprocess.DEVNULL, cwd=ROOT / "man/examples", check=False)
+                if done.returncode != 0:
+                    fault(f"example '{part}': status {done.returncode}, {done.stderr}")
 
 
 def check_speed(program):
@@ -126,8 +143,7 @@ def check_row(program):
     record = json.loads(call(program, "--help", "--format", "json").stdout)
     for verb in record["verbs"]:
         check_help(program, [verb["name"]])
-        if len(verb["examples"]) < 2:
-            fault(f"{program.name} {verb['name']}: fewer than two examples in the table")
+    check_examples(program.parent, record)
     check_speed(program)
     check_man(program, record)
     check_completions(program)
@@ -168,7 +184,7 @@ def check_mandoc():
 
 
 def main():
-    bindir = pathlib.Path(sys.argv[1])
+    bindir = pathlib.Path(sys.argv[1]).resolve()
     records = [check_row(bindir / name) for name in sys.argv[2:]]
     check_settings(records)
     check_family_page()
