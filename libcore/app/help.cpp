@@ -119,12 +119,18 @@ Json verb_json(const Verb& verb) {
 
 const char* type_word(config::Key::Type type) {
   switch (type) {
-    case config::Key::Type::kBool: return "bool";
-    case config::Key::Type::kInt: return "integer";
-    case config::Key::Type::kFloat: return "float";
-    case config::Key::Type::kString: return "string";
-    case config::Key::Type::kStringList: return "list of strings";
-    case config::Key::Type::kIntList: return "list of integers";
+    case config::Key::Type::kBool:
+      return "bool";
+    case config::Key::Type::kInt:
+      return "integer";
+    case config::Key::Type::kFloat:
+      return "float";
+    case config::Key::Type::kString:
+      return "string";
+    case config::Key::Type::kStringList:
+      return "list of strings";
+    case config::Key::Type::kIntList:
+      return "list of integers";
   }
   return "unknown";
 }

@@ -16,6 +16,7 @@
 #include "app/help.h"
 #include "app/supervisor.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/file.h"
 
 extern char** environ;
@@ -261,6 +262,7 @@ void settle_settings(Invocation& invocation) {
     else
       invocation.warn(line);
   }
+  if (fault("app.skip_settle")) return;
   std::string left;
   for (const std::string& key : settings.unapplied())
     left += fmt::format("{}{} ({})", left.empty() ? "" : ", ", key, settings.origin(key));

@@ -16,5 +16,7 @@ Stop requested_stop();
 int requested_stop_signal();
 // Becomes readable when QUIT arrives; -1 before install_signals. The reader takes the bytes away.
 int quit_descriptor();
+// Makes it readable without a signal.
+void wake_quit_reader();
 
 }  // namespace sf::app

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "base/rng.h"
 
 namespace sf::config {
 namespace {
@@ -180,6 +181,23 @@ TEST(Settings, ResolvedTomlReadsBackToTheSameValues) {
   EXPECT_EQ(first.resolved(), second.resolved());
   EXPECT_EQ(first.digest(), second.digest());
   EXPECT_NE(first.resolved_toml().find("# --set"), std::string::npos);
+}
+
+TEST(Settings, AnyBytesAreAcceptedOrRefusedByAnErrorOfOurs) {
+  const std::string seed = "[training]\nlearning_rate = 1e-3\nunroll = 3\n[generate]\nstop = [\"a\", 'b']\n";
+  Rng rng(7, "toml");
+  for (uint64_t round = 0; round < 400; ++round) {
+    std::string text = seed;
+    for (uint64_t edit = 0; edit < 4; ++edit)
+      text[rng.below(text.size(), round, edit)] = static_cast<char>(rng.below(256, round, 100 + edit));
+    Settings settings({"training", "generate"});
+    try {
+      settings.load_text(text, "fuzz.toml");
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.code() == Exit::kConfig || error.code() == Exit::kUsage) << error.what();
+      EXPECT_EQ(error.message().rfind("fuzz.toml:", 0), 0u) << error.what();
+    }
+  }
 }
 
 TEST(Nearest, FindsTyposAndKeepsQuietOtherwise) {
