@@ -115,4 +115,23 @@ SF_INLINE uint32_t equal(Lanes x, Lanes y) {
          static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(x.b, y.b, _CMP_EQ_OQ))) << 8;
 }
 
+SF_INLINE __m256 quarters(__m256 low, __m256 high) {
+  return _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31));
+}
+SF_INLINE __m256 pairs(__m256 a, __m256 b) {
+  const __m256d x = _mm256_castps_pd(a), y = _mm256_castps_pd(b);
+  return _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(x, y)), _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)));
+}
+SF_INLINE __m256 sums8(const Lanes* v) {
+  __m256 half[8];
+  for (int i = 0; i < 8; ++i) half[i] = _mm256_add_ps(v[i].a, v[i].b);
+  const __m256 a = pairs(quarters(half[0], half[4]), quarters(half[1], half[5]));
+  const __m256 b = pairs(quarters(half[2], half[6]), quarters(half[3], half[7]));
+  return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+}
+// Lane i of the result is sum(v[i]), by the same tree.
+SF_INLINE Lanes sums(const Lanes (&v)[16]) {
+  return {sums8(v), sums8(v + 8)};
+}
+
 }  // namespace sf::kernels::SF_ISA

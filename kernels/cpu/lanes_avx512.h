@@ -103,4 +103,28 @@ SF_INLINE uint32_t equal(Lanes a, Lanes b) {
   return _mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ);
 }
 
+// Lane i of the result is sum(v[i]), by the same tree: halves, quarters, pairs, and the two that are left.
+SF_INLINE Lanes sums(const Lanes (&v)[16]) {
+  // The shuffles below leave input order[4 l + e] in lane 4 l + e.
+  constexpr int kOrder[16] = {0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15};
+  __m512 in[16], half[8], quarter[4], pair[2];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) in[kOrder[i]] = v[i].v;
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    half[i] = _mm512_add_ps(_mm512_shuffle_f32x4(in[i], in[i + 8], 0x44), _mm512_shuffle_f32x4(in[i], in[i + 8], 0xee));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    quarter[i] = _mm512_add_ps(_mm512_shuffle_f32x4(half[i], half[i + 4], 0x88),
+                               _mm512_shuffle_f32x4(half[i], half[i + 4], 0xdd));
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m512d a = _mm512_castps_pd(quarter[i]), b = _mm512_castps_pd(quarter[i + 2]);
+    pair[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  return {_mm512_add_ps(_mm512_shuffle_ps(pair[0], pair[1], 0x88), _mm512_shuffle_ps(pair[0], pair[1], 0xdd))};
+}
+
 }  // namespace sf::kernels::SF_ISA

@@ -106,4 +106,8 @@ SF_INLINE uint32_t equal(const Lanes& a, const Lanes& b) {
   return mask;
 }
 
+SF_INLINE Lanes sums(const Lanes (&v)[16]) {
+  return each([&](size_t i) { return sum(v[i]); });
+}
+
 }  // namespace sf::kernels::SF_ISA

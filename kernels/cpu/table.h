@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "gemm_isa.h"
+#include "sf_kernels/attention.h"
 #include "sf_kernels/loss.h"
 #include "sf_kernels/optimizer.h"
 #include "sf_kernels/rows.h"
@@ -41,6 +42,12 @@ struct Table {
   void (*rotary)(const Rotary& op, size_t begin, size_t end);
   void (*soft_loss)(const SoftLoss& op, SoftRow* out, size_t begin, size_t end);
   void (*soft_loss_backward)(const SoftLoss& op, const SoftRow* rows, float scale, void* dz, size_t begin, size_t end);
+  // Tiles of attention_tile query rows of a key head; bytes of scratch; (batch, key head) pairs.
+  size_t attention_tile;
+  void (*attention)(const Attention& op, Heads<float> out, float* lse, size_t begin, size_t end);
+  size_t (*attention_scratch)(const Attention& op);
+  void (*attention_backward)(const Attention& op, const AttentionGradient& gradient, void* scratch, size_t begin,
+                             size_t end);
 };
 
 const Table& table();

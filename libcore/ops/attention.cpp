@@ -1,49 +1,181 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/attention.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/matmul.h>
-#include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
+#include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <cmath>
 
-#include "base/error.h"
+#include "ops/checks.h"
+#include "ops/parallel.h"
+#include "sf_kernels/attention.h"
 
 namespace sf::ops {
 
 namespace {
 
-at::Tensor visible(int64_t s, const AttentionOptions& options) {
-  const at::Tensor index = at::arange(s, at::kLong), i = index.unsqueeze(1), j = index.unsqueeze(0);
-  at::Tensor seen = j <= i;
-  if (options.window > 0) seen = seen.logical_and(i - j < options.window);
-  seen = seen.unsqueeze(0);
-  if (options.key_begin.defined()) seen = seen.logical_and(j.unsqueeze(0) >= options.key_begin.view({-1, 1, 1}));
-  if (options.key_end.defined()) seen = seen.logical_and(j.unsqueeze(0) < options.key_end.view({-1, 1, 1}));
-  return seen.unsqueeze(1);
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+size_t at_dim(const at::Tensor& t, int64_t dim) {
+  return static_cast<size_t>(t.size(dim));
+}
+size_t step(const at::Tensor& t, int64_t dim) {
+  return static_cast<size_t>(t.stride(dim));
+}
+
+template <typename T>
+kernels::Heads<T> heads(const at::Tensor& t) {
+  return {static_cast<T*>(const_cast<void*>(t.const_data_ptr())), step(t, 0), step(t, 1), step(t, 2)};
+}
+
+// fp32, dims contiguous and filled up with zeros to a multiple of 16: zeros add nothing to a product.
+at::Tensor prepared(const at::Tensor& t) {
+  at::Tensor out = t.to(at::kFloat);
+  const int64_t missing = (16 - t.size(-1) % 16) % 16;
+  if (missing > 0) out = at::constant_pad_nd(out, {0, missing});
+  return out.stride(-1) == 1 ? out : out.contiguous();
+}
+
+// I64 [2, B, S]: first and one past the last visible key of every query.
+at::Tensor key_ranges(int64_t batch, int64_t length, const AttentionOptions& options) {
+  const at::Tensor ranges = at::empty({2, batch, length}, at::kLong);
+  int64_t* low = ranges.mutable_data_ptr<int64_t>();
+  int64_t* high = low + batch * length;
+  at::Tensor begin, end;
+  if (options.key_begin.defined()) begin = options.key_begin.to(at::kLong).contiguous();
+  if (options.key_end.defined()) end = options.key_end.to(at::kLong).contiguous();
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t first = begin.defined() ? std::clamp<int64_t>(begin.const_data_ptr<int64_t>()[b], 0, length) : 0;
+    const int64_t stop = end.defined() ? std::clamp<int64_t>(end.const_data_ptr<int64_t>()[b], 0, length) : length;
+    for (int64_t i = 0; i < length; ++i) {
+      const int64_t window = options.window > 0 ? std::max<int64_t>(0, i - options.window + 1) : 0;
+      low[b * length + i] = std::max(first, window);
+      high[b * length + i] = std::max(low[b * length + i], std::min(i + 1, stop));
+    }
+  }
+  return ranges;
+}
+
+// The kernel's description, and the arrays of pointers it points to.
+struct Call {
+  kernels::Attention op;
+  std::vector<const float*> k, v;
+};
+
+// One pointer for each of the stacked blocks [n, B, nKV, S, hd].
+template <typename T>
+std::vector<T*> blocks(const at::Tensor& stacked) {
+  std::vector<T*> out;
+  for (int64_t i = 0; i < stacked.size(0); ++i) {
+    out.push_back(static_cast<T*>(const_cast<void*>(stacked.const_data_ptr())) + i * stacked.stride(0));
+  }
+  return out;
+}
+
+// saved: q, k, v and, if there are diagonals, their stacks; all prepared.
+void describe(Call& call, const variable_list& saved, const at::Tensor& ranges, double scale) {
+  const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2];
+  kernels::Attention& op = call.op;
+  op.batch = at_dim(q, 0), op.heads = at_dim(q, 1), op.rows = at_dim(q, 2), op.dims = at_dim(q, 3);
+  op.kv_heads = at_dim(k, 1);
+  op.scale = static_cast<float>(scale);
+  op.q = heads<const float>(q);
+  op.k = heads<const void>(k);
+  op.v = heads<const void>(v);
+  op.low = ranges.const_data_ptr<int64_t>();
+  op.high = op.low + op.batch * op.rows;
+  if (!saved[3].defined()) return;
+  call.k = blocks<const float>(saved[3]), call.v = blocks<const float>(saved[4]);
+  op.diagonals = call.k.size();
+  op.k_diagonal = call.k.data(), op.v_diagonal = call.v.data();
+}
+
+// Back to the caller's dims and type.
+at::Tensor restored(const at::Tensor& t, int64_t dims, at::ScalarType type) {
+  return t.narrow(-1, 0, dims).to(type);
+}
+
+struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q_in, const at::Tensor& k_in,
+                            const at::Tensor& v_in, const std::optional<at::Tensor>& k_diagonal,
+                            const std::optional<at::Tensor>& v_diagonal, const at::Tensor& ranges, double scale) {
+    variable_list saved{prepared(q_in), prepared(k_in), prepared(v_in), {}, {}};
+    if (k_diagonal) saved[3] = prepared(*k_diagonal).contiguous(), saved[4] = prepared(*v_diagonal).contiguous();
+    const at::Tensor q = saved[0];
+    Call call;
+    describe(call, saved, ranges, scale);
+    // Heads of a token side by side: merging them is free.
+    const at::Tensor out = at::empty({q.size(0), q.size(2), q.size(1), q.size(3)}, at::kFloat).transpose(1, 2);
+    at::Tensor lse = at::empty({q.size(0), q.size(1), q.size(2)}, at::kFloat);
+    kernels::attention(call.op, heads<float>(out), lse.mutable_data_ptr<float>(), parallel());
+    saved.insert(saved.end(), {ranges, lse, out});
+    context->save_for_backward(saved);
+    context->saved_data["scale"] = scale;
+    context->saved_data["dims"] = q_in.size(3);
+    context->saved_data["type"] = static_cast<int64_t>(q_in.scalar_type());
+    // A view, so that what is saved above is not the output itself.
+    return restored(out, q_in.size(3), q_in.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &ranges = saved[5], &lse = saved[6], &out = saved[7];
+    const at::Tensor g = prepared(grads[0]);
+    Call call;
+    describe(call, saved, ranges, context->saved_data["scale"].toDouble());
+    variable_list results;
+    for (size_t i = 0; i < 5; ++i) {
+      results.push_back(saved[i].defined() ? at::empty(saved[i].sizes(), at::kFloat) : at::Tensor());
+    }
+    std::vector<float*> dk, dv;
+    if (results[3].defined()) dk = blocks<float>(results[3]), dv = blocks<float>(results[4]);
+    kernels::AttentionGradient gradient;
+    gradient.out = heads<const float>(out), gradient.g = heads<const float>(g);
+    gradient.lse = lse.const_data_ptr<float>();
+    gradient.keys = at_dim(saved[1], 2);
+    gradient.dq = results[0].mutable_data_ptr<float>();
+    gradient.dk = results[1].mutable_data_ptr<float>(), gradient.dv = results[2].mutable_data_ptr<float>();
+    gradient.dk_diagonal = dk.data(), gradient.dv_diagonal = dv.data();
+    kernels::attention_backward(call.op, gradient, parallel());
+    const int64_t dims = context->saved_data["dims"].toInt();
+    const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
+    for (at::Tensor& result : results) {
+      if (result.defined()) result = restored(result, dims, type);
+    }
+    results.resize(7);
+    return results;
+  }
+};
+
+double scale_of(double scale, int64_t dims) {
+  return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(dims));
+}
+
+void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  SF_ASSERT(q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) && q.size(3) == k.size(3));
+  SF_ASSERT(q.size(1) % k.size(1) == 0 && q.size(2) == k.size(2) &&
+            q.size(3) <= static_cast<int64_t>(kernels::kMostDims));
+  SF_ASSERT(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type());
+  type_of(q);
 }
 
 }  // namespace
 
 at::Tensor attention_with_diagonals(const at::Tensor& q, std::span<const at::Tensor> k, std::span<const at::Tensor> v,
                                     const AttentionOptions& options) {
-  const int64_t groups = q.size(1) / k[0].size(1), s = q.size(2);
-  const double scale = options.scale > 0 ? options.scale : 1 / std::sqrt(static_cast<double>(q.size(3)));
-  const at::Tensor wide = q.to(at::kFloat);
-  auto expand = [&](const at::Tensor& t) { return t.to(at::kFloat).repeat_interleave(groups, 1); };
-  const at::Tensor seen = visible(s, options);
-  at::Tensor scores = at::matmul(wide, expand(k[0]).transpose(-1, -2)) * scale;
-  scores = scores.masked_fill(seen.logical_not(), -1e30);
-  std::vector<at::Tensor> parts{scores};
-  for (size_t b = 1; b < k.size(); ++b) parts.push_back((wide * expand(k[b])).sum(-1, true) * scale);
-  const at::Tensor p = at::softmax(at::cat(parts, -1), -1);
-  at::Tensor block0 = p.narrow(-1, 0, s) * seen.to(at::kFloat);
-  at::Tensor out = at::matmul(block0, expand(v[0]));
-  for (size_t b = 1; b < v.size(); ++b) out = out + p.narrow(-1, s + static_cast<int64_t>(b) - 1, 1) * expand(v[b]);
-  return out.to(q.scalar_type());
+  SF_ASSERT(!k.empty() && k.size() == v.size() && (options.window == 0 || k.size() == 1));
+  for (size_t i = 0; i < k.size(); ++i) check(q, k[i], v[i]);
+  std::optional<at::Tensor> k_diagonal, v_diagonal;
+  if (k.size() > 1) {
+    k_diagonal = at::stack(at::TensorList(k.data() + 1, k.size() - 1));
+    v_diagonal = at::stack(at::TensorList(v.data() + 1, v.size() - 1));
+  }
+  return AttentionFunction::apply(q, k[0], v[0], k_diagonal, v_diagonal, key_ranges(q.size(0), q.size(2), options),
+                                  scale_of(options.scale, q.size(3)));
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
@@ -52,36 +184,32 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
 at::Tensor attend_cached(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                          std::span<const int64_t> positions, int64_t window, double scale) {
-  const int64_t heads = q.size(0), rows = q.size(1), hd = q.size(2), groups = heads / k_cache.size(0);
-  const float factor = static_cast<float>(scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(hd)));
-  const at::Tensor wq = q.to(at::kFloat).contiguous(), wk = k_cache.to(at::kFloat).contiguous(),
-                   wv = v_cache.to(at::kFloat).contiguous();
-  at::Tensor out = at::empty({rows, heads * hd}, at::kFloat);
-  std::vector<float> weight;
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t h = 0; h < heads; ++h) {
-      const float* query = wq.const_data_ptr<float>() + (h * rows + r) * hd;
-      const float* keys = wk.const_data_ptr<float>() + (h / groups) * k_cache.size(1) * hd;
-      const float* values = wv.const_data_ptr<float>() + (h / groups) * k_cache.size(1) * hd;
-      float* to = out.mutable_data_ptr<float>() + (r * heads + h) * hd;
-      const int64_t first = window > 0 ? std::max<int64_t>(0, positions[r] - window + 1) : 0, last = positions[r];
-      weight.assign(static_cast<size_t>(last - first + 1), 0);
-      float top = -INFINITY, total = 0;
-      for (int64_t t = first; t <= last; ++t) {
-        float dot = 0;
-        for (int64_t d = 0; d < hd; ++d) dot = std::fma(query[d], keys[t * hd + d], dot);
-        weight[t - first] = dot * factor;
-        top = std::max(top, dot * factor);
-      }
-      for (float& w : weight) total += w = std::exp(w - top);
-      for (int64_t d = 0; d < hd; ++d) {
-        float sum = 0;
-        for (int64_t t = first; t <= last; ++t) sum = std::fma(weight[t - first], values[t * hd + d], sum);
-        to[d] = sum / total;
-      }
-    }
+  const int64_t rows = q.size(1), dims = q.size(2);
+  SF_ASSERT(q.dim() == 3 && k_cache.dim() == 3 && v_cache.sizes() == k_cache.sizes() && k_cache.size(2) == dims);
+  SF_ASSERT(q.size(0) % k_cache.size(0) == 0 && positions.size() == static_cast<size_t>(rows));
+  SF_ASSERT(k_cache.scalar_type() == v_cache.scalar_type());
+  std::vector<int64_t> ranges(2 * positions.size());
+  for (size_t r = 0; r < positions.size(); ++r) {
+    SF_ASSERT(positions[r] >= 0 && positions[r] < k_cache.size(1));
+    ranges[r] = window > 0 ? std::max<int64_t>(0, positions[r] - window + 1) : 0;
+    ranges[positions.size() + r] = positions[r] + 1;
   }
-  return out.to(q.scalar_type());
+  const bool as_is = dims % 16 == 0 && k_cache.stride(2) == 1 && v_cache.stride(2) == 1;
+  const at::Tensor wide = prepared(q.detach()), k = as_is ? k_cache : prepared(k_cache),
+                   v = as_is ? v_cache : prepared(v_cache);
+  const at::Tensor out = at::empty({rows, wide.size(0), wide.size(2)}, at::kFloat);
+  kernels::Attention op;
+  op.heads = at_dim(wide, 0), op.kv_heads = at_dim(k, 0), op.rows = static_cast<size_t>(rows),
+  op.dims = at_dim(wide, 2);
+  SF_ASSERT(op.dims <= kernels::kMostDims);
+  op.scale = static_cast<float>(scale_of(scale, dims));
+  op.kv_type = type_of(k);
+  op.q = {wide.const_data_ptr<float>(), 0, step(wide, 0), step(wide, 1)};
+  op.k = {k.const_data_ptr(), 0, step(k, 0), step(k, 1)};
+  op.v = {v.const_data_ptr(), 0, step(v, 0), step(v, 1)};
+  op.low = ranges.data(), op.high = ranges.data() + rows;
+  kernels::attention(op, {out.mutable_data_ptr<float>(), 0, step(out, 1), step(out, 0)}, nullptr, parallel());
+  return out.narrow(2, 0, dims).reshape({rows, q.size(0) * dims}).to(q.scalar_type());
 }
 
 }  // namespace sf::ops

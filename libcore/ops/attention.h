@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention with grouped keys: for training (differentiable) and over a KV cache (row-invariant).
+// Causal attention with grouped keys (head dims up to 512): for training (differentiable) and over a KV cache
+// (row-invariant).
 #pragma once
 #include <span>
 
@@ -29,8 +30,9 @@ at::Tensor attention_with_diagonals(const at::Tensor& q, std::span<const at::Ten
 
 // Inference over a cache. q: [nH, rows, hd]; k_cache, v_cache: [nKV, T, hd] of one dtype (fp32 or bf16), hd contiguous,
 // entry t holding position t; positions: of each row, ascending or not; row r sees keys 0..positions[r] (window as
-// above), all of them already in the cache. -> [rows, nH * hd] in q's dtype. Keys are taken in fixed blocks from
-// position 0, so a row's bits do not depend on how many rows are computed together. scale 0: hd^-1/2.
+// above), all of them already in the cache (later entries are never read). -> [rows, nH * hd] in q's dtype. Keys are
+// taken in fixed blocks from position 0, so a row's bits do not depend on how many rows are computed together. scale 0:
+// hd^-1/2.
 at::Tensor attend_cached(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                          std::span<const int64_t> positions, int64_t window = 0, double scale = 0);
 

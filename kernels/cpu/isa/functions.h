@@ -37,4 +37,9 @@ void rotary(const Rotary& op, size_t begin, size_t end);
 void soft_loss(const SoftLoss& op, SoftRow* out, size_t begin, size_t end);
 void soft_loss_backward(const SoftLoss& op, const SoftRow* rows, float scale, void* dz, size_t begin, size_t end);
 
+void attention(const Attention& op, Heads<float> out, float* lse, size_t begin, size_t end);
+size_t attention_scratch(const Attention& op);
+void attention_backward(const Attention& op, const AttentionGradient& gradient, void* scratch, size_t begin,
+                        size_t end);
+
 }  // namespace sf::kernels::SF_ISA

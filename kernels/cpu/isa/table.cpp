@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "attention_tile.h"
 #include "functions.h"
 
 namespace sf::kernels::SF_ISA {
@@ -28,6 +29,10 @@ constexpr Table make() {
   t.rotary = rotary;
   t.soft_loss = soft_loss;
   t.soft_loss_backward = soft_loss_backward;
+  t.attention_tile = kTile;
+  t.attention = attention;
+  t.attention_scratch = attention_scratch;
+  t.attention_backward = attention_backward;
   return t;
 }
 const Table kTable = make();
