@@ -17,8 +17,6 @@ const char* version();
 namespace sf::app {
 namespace {
 
-constexpr int kListenMs = 200;  // how late the listener may notice that the call has ended
-
 std::string prefix_of(const CallSetup& setup) {
   return fmt::format("{}[{}]: ", setup.command->name, setup.ranks.rank);
 }
@@ -41,6 +39,7 @@ Call::Call(CallSetup setup)
 
 Call::~Call() {
   listener_.request_stop();
+  if (listener_.joinable()) wake_quit_reader();
   if (listener_.joinable()) listener_.join();
 }
 
@@ -122,8 +121,10 @@ void Call::listen() {
 
 void Call::answer_quits(std::stop_token stop) {
   pollfd wait{.fd = quit_descriptor(), .events = POLLIN};
-  while (!stop.stop_requested()) {
-    if (poll(&wait, 1, kListenMs) <= 0) continue;
+  while (true) {
+    int ready = poll(&wait, 1, -1);
+    if (stop.stop_requested()) return;
+    if (ready <= 0) continue;
     char bytes[16];
     while (read(wait.fd, bytes, sizeof bytes) > 0) {
     }

@@ -107,4 +107,8 @@ int quit_descriptor() {
   return g_quit_read;
 }
 
+void wake_quit_reader() {
+  on_quit(0);
+}
+
 }  // namespace sf::app
