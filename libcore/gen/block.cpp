@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gen/block.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/error.h"
 #include "ops/attention.h"
@@ -18,7 +21,7 @@ namespace sf::gen {
 void Rows::add(Cache& cache, int64_t count) {
   SF_ASSERT(count > 0 && std::none_of(runs_.begin(), runs_.end(), [&](const Run& r) { return r.cache == &cache; }));
   SF_ASSERT(cache.length_ + count <= cache.capacity_);
-  runs_.push_back({&cache, cache.length_, count});
+  runs_.push_back({&cache, cache.length_, count, this->count()});
   for (int64_t i = 0; i < count; ++i) positions_.push_back(cache.length_ + i);
   cache.length_ += count;
 }
@@ -41,6 +44,23 @@ void Rows::place(const model::Rotary& rotary) {
   }
   table_ = {at::cat(cos, 0), at::cat(sin, 0)};
 }
+
+namespace {
+
+// The run's rows of `from` [nKV, rows, hd] into the cache's [nKV, capacity, hd].
+void write(const at::Tensor& from, const Rows::Run& run, const at::Tensor& to) {
+  SF_ASSERT(from.scalar_type() == to.scalar_type() && from.stride(2) == 1 && to.stride(2) == 1);
+  const auto size = static_cast<int64_t>(from.itemsize());
+  const auto bytes = static_cast<size_t>(from.size(2) * size);
+  const auto* source = static_cast<const std::byte*>(from.const_data_ptr());
+  auto* target = static_cast<std::byte*>(to.data_ptr());
+  for (int64_t head = 0; head < from.size(0); ++head)
+    for (int64_t i = 0; i < run.count; ++i)
+      std::memcpy(target + (head * to.stride(0) + (run.first + i) * to.stride(1)) * size,
+                  source + (head * from.stride(0) + (run.row + i) * from.stride(1)) * size, bytes);
+}
+
+}  // namespace
 
 Block::Block(const Weights& weights, const std::string& prefix, const BlockShape& shape) : shape_(shape) {
   const std::string attn = prefix + "self_attn.", mlp = prefix + "mlp.";
@@ -73,16 +93,21 @@ at::Tensor Block::attend(const at::Tensor& x, const Rows& rows, int64_t layer) c
   if (s.qk_norm) q = ops::rms_norm(q, q_norm_, s.eps), k = ops::rms_norm(k, k_norm_, s.eps);
   q = ops::apply_rotary(q, rows.table(), rows.turns());
   k = ops::apply_rotary(k, rows.table(), rows.turns());
-  std::vector<at::Tensor> mixed;
-  int64_t row = 0;
-  for (const Rows::Run& run : rows.runs()) {
-    at::Tensor keys = run.cache->keys(layer), values = run.cache->values(layer);
-    keys.narrow(1, run.first, run.count).copy_(k.narrow(1, row, run.count));
-    values.narrow(1, run.first, run.count).copy_(v.narrow(1, row, run.count));
-    mixed.push_back(ops::attend_cached(q.narrow(1, row, run.count), keys, values, rows.positions(run, row), s.window));
-    row += run.count;
-  }
-  return o_.apply(mixed.size() == 1 ? mixed.front() : at::cat(mixed, 0), o_bias_);
+  at::Tensor mixed = at::empty({n, s.heads * s.head_dim}, q.options());
+  const std::span<const Rows::Run> runs = rows.runs();
+  at::parallel_for(0, static_cast<int64_t>(runs.size()), 1, [&](int64_t begin, int64_t end) {
+    at::AutoDispatchBelowADInplaceOrView no_gradients;  // the guard of the calling thread does not reach this one
+    for (int64_t i = begin; i < end; ++i) {
+      const Rows::Run& run = runs[static_cast<size_t>(i)];
+      at::Tensor keys = run.cache->keys(layer), values = run.cache->values(layer);
+      write(k, run, keys);
+      write(v, run, values);
+      at::Tensor one = ops::attend_cached(q.narrow(1, run.row, run.count), keys, values, rows.positions(run), s.window);
+      std::memcpy(static_cast<std::byte*>(mixed.data_ptr()) + run.row * mixed.stride(0) * mixed.itemsize(),
+                  one.const_data_ptr(), one.nbytes());
+    }
+  });
+  return o_.apply(mixed, o_bias_);
 }
 
 void Block::feed_forward(at::Tensor& h) const {

@@ -20,6 +20,7 @@ class Rows {
   struct Run {
     Cache* cache;
     int64_t first, count;  // positions first .. first + count - 1; first is the cache's length
+    int64_t row;           // of its first token in this forward
   };
   // kSoftware if a cache is named twice or is too small; grows each cache's length by its run.
   void add(Cache& cache, int64_t count);
@@ -29,8 +30,8 @@ class Rows {
   int64_t count() const { return static_cast<int64_t>(positions_.size()); }
   const ops::RotaryTable& table() const { return table_; }
   const at::Tensor& turns() const { return turns_; }  // I64 [count]: the row's entry in table()
-  std::span<const int64_t> positions(const Run& run, int64_t row) const {
-    return std::span(positions_).subspan(static_cast<size_t>(row), static_cast<size_t>(run.count));
+  std::span<const int64_t> positions(const Run& run) const {
+    return std::span(positions_).subspan(static_cast<size_t>(run.row), static_cast<size_t>(run.count));
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ckpt/checkpoint.h"
 #include "gen/sampler.h"
 #include "gen/target.h"
 
@@ -47,6 +48,9 @@ struct GenerateStats {
   int64_t target_forwards = 0;  // prefill cuts and decode steps of the whole batch
   double prefill_s = 0, decode_s = 0;
 };
+
+// The ids that end an answer: eos_token_id of generation_config.json, else of config.json. kData for a malformed file.
+std::vector<int32_t> stop_ids_of(const ckpt::Checkpoint& checkpoint);
 
 // Calls `done` as each prompt finishes, in an order that depends on the batch; the completions do not.
 GenerateStats generate(Target& target, std::span<const Prompt> prompts, const GenerateOptions& options,
