@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "eagle3_reference.h"
+#include "tensor/threads.h"
 
 namespace sf::model {
 namespace {
@@ -31,6 +32,7 @@ struct Toy {
   std::vector<RowData> rows;
 
   explicit Toy(bool fc_norm = false, bool norm_output = true) {
+    tensor::set_threads(1);
     draft.vocab = 11, draft.draft_vocab = 6, draft.hidden = 8, draft.target_hidden = fc_norm ? 6 : 8,
     draft.intermediate = 5;
     draft.heads = 4, draft.kv_heads = 2, draft.head_dim = 4, draft.max_positions = 64, draft.rms_eps = 1e-6;
@@ -208,6 +210,50 @@ TEST(Eagle3, PaddingAndEmptyRowsChangeNothing) {
     if (!leaf.requires_grad()) continue;
     at::Tensor difference = leaf.grad().sub(padded.parameters.at(name).grad());
     EXPECT_LT(difference.abs().max().item<double>(), 1e-6) << name;
+  }
+}
+
+// The rows of the teacher's head and the log-sum-exp stand for the logits over the whole vocabulary (1.4, 1.6).
+TEST(Eagle3, TheCompactTeacherEqualsTheFullVocabularyForm) {
+  Toy toy;
+  Tensors in = toy.batch(toy.rows), parameters = toy.parameters();
+  in["step_weights"] = at::tensor({1.f, 1.f, 1.f});
+  Tensors out = eagle3_traced_segment(toy.draft, toy.vocabulary, {kUnroll, false}).forward(parameters, in);
+  std::vector<float> head(toy.reference.head.begin(), toy.reference.head.end());
+  at::Tensor state = in["final_norm"].view({-1, toy.draft.target_hidden});
+  at::Tensor z = at::linear(state, at::from_blob(head.data(), {toy.draft.vocab, toy.draft.target_hidden}, at::kFloat));
+  at::Tensor in_draft = toy.vocabulary.t2d.nonzero().view({-1});
+  at::Tensor p = z.index_select(1, in_draft).softmax(1);
+  at::Tensor q = z.softmax(1).index_select(1, in_draft);
+  for (int k = 0; k < kUnroll; ++k) {
+    std::string step = std::to_string(k);
+    at::Tensor next = out.at("label_rows." + step).add(1), logits = out.at("logits." + step);
+    at::Tensor loss = p.index_select(0, next).mul(logits.log_softmax(1)).sum().neg();
+    at::Tensor rate = logits.softmax(1).minimum(q.index_select(0, next)).sum();
+    EXPECT_NEAR(out.at("step_sums")[k][0].item<double>(), loss.item<double>(), 1e-4);
+    EXPECT_NEAR(out.at("step_sums")[k][2].item<double>(), rate.item<double>(), 1e-5);
+  }
+}
+
+// Rounding to 8 bits of mantissa in every product: a few per cent of the loss and of each gradient's size.
+TEST(Eagle3, Bf16StaysNearFp32) {
+  Toy toy;
+  Tensors in = toy.batch(toy.rows), wide = toy.parameters(), narrow;
+  in["step_weights"] = at::tensor({0.1f, 0.08f, 0.064f});
+  for (const auto& [name, leaf] : wide)
+    narrow[name] = leaf.detach().to(at::kBFloat16).requires_grad_(leaf.requires_grad());
+  Segment segment = eagle3_segment(toy.draft, toy.vocabulary, {kUnroll, false});
+  at::Tensor loss = segment.forward(wide, in).at("loss");
+  loss.backward();
+  for (const char* name : {"hidden_state", "final_norm"}) in[name] = in[name].to(at::kBFloat16);
+  at::Tensor rounded = segment.forward(narrow, in).at("loss");
+  rounded.backward();
+  EXPECT_EQ(rounded.scalar_type(), at::kFloat);
+  EXPECT_NEAR(rounded.item<double>(), loss.item<double>(), 0.03 * loss.item<double>());
+  for (const auto& [name, leaf] : wide) {
+    if (!leaf.requires_grad()) continue;
+    at::Tensor difference = narrow.at(name).grad().to(at::kFloat).sub(leaf.grad());
+    EXPECT_LT(difference.norm().item<double>(), 0.1 * leaf.grad().norm().item<double>()) << name;
   }
 }
 
