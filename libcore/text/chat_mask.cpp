@@ -57,7 +57,7 @@ size_t MaskMaker::tokens_before(const EncodedChat& whole, const std::string& tex
       same || fault("text.prefix"), Exit::kData,
       "the tokens of the first {} bytes are no prefix of the whole chat's tokens: text merges across a turn's border",
       bytes);
-  return prefix.size();
+  return std::min(prefix.size(), whole.ids.size());
 }
 
 void MaskMaker::supervise(EncodedChat& whole, const std::string& text, size_t start, size_t end) const {

@@ -171,7 +171,7 @@ class Evaluator {
     Flow flow = Flow::kNext;
     for (size_t i = 0; i < state->items->items.size() && flow != Flow::kBreak; ++i) {
       state->index = i;
-      runtime_.charge(1);
+      runtime_.charge(4);
       auto inner = std::make_shared<Scope>();
       inner->outer = scope;
       inner->set("loop", state);

@@ -82,8 +82,8 @@ class Lexer {
     char sign = tag + 2 < text_.size() ? text_[tag + 2] : ' ';
     if (sign == '-') return back_over_space(at_, tag);
     if (sign == '+' || text_[tag + 1] == '{') return tag;
-    size_t line = tag == 0 ? text_.npos : text_.rfind('\n', tag - 1);
-    size_t start = line == text_.npos || line + 1 <= at_ ? at_ : line + 1;
+    size_t line = text_.substr(at_, tag - at_).rfind('\n');
+    size_t start = line == text_.npos ? at_ : at_ + line + 1;
     bool own_line = start > at_ || line_starting_;
     return own_line && back_over_space(start, tag) == start ? start : tag;
   }

@@ -20,7 +20,7 @@ struct TemplateSource {
 
 constexpr size_t kMaxTemplateDepth = 200;              // nested blocks, expressions, macro calls
 constexpr size_t kMaxTemplateText = size_t{16} << 20;  // bytes of one string
-constexpr uint64_t kMaxTemplateSteps = 20'000'000;
+constexpr uint64_t kMaxTemplateSteps = 10'000'000;
 
 struct Runtime {
   const TemplateSource& source;
