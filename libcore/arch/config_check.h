@@ -10,7 +10,8 @@
 
 namespace sf::arch {
 
-constexpr int64_t kMaxExtent = int64_t{1} << 24;  // larger than any model's, small enough that products fit int64
+// Larger than any model's, small enough that the element count of a whole model fits int64.
+constexpr int64_t kMaxExtent = int64_t{1} << 22;
 
 // Integer in [1, most]; `otherwise` if absent or null. kConfig naming key, range and value.
 int64_t positive(const Json& config, std::string_view key, int64_t otherwise, int64_t most = kMaxExtent);

@@ -110,6 +110,9 @@ void read_geometry(const Json& config, const Family& family, Decoder& d) {
            "config.json: num_attention_heads = {} is not a multiple of num_key_value_heads = {}", d.heads, d.kv_heads);
   SF_CHECK(d.family != "llama" || d.hidden % d.heads == 0, Exit::kConfig,
            "config.json: hidden_size = {} is not a multiple of num_attention_heads = {}", d.hidden, d.heads);
+  SF_CHECK(d.heads * d.head_dim <= kMaxExtent, Exit::kConfig,
+           "config.json: num_attention_heads = {} times head_dim = {} is out of range, wanted at most {}", d.heads,
+           d.head_dim, kMaxExtent);
   SF_CHECK(d.head_dim % 2 == 0, Exit::kConfig, "config.json: head_dim = {} is odd: rotary pairs need an even number",
            d.head_dim);
 }

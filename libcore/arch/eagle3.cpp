@@ -69,6 +69,9 @@ Eagle3 eagle3_from_config(const Json& config) {
   SF_CHECK(e.heads % e.kv_heads == 0, Exit::kConfig,
            "config.json: num_attention_heads = {} is not a multiple of num_key_value_heads = {}", e.heads, e.kv_heads);
   e.head_dim = positive(config, "head_dim", std::max<int64_t>(e.hidden / e.heads, 1), 1 << 16);
+  SF_CHECK(e.heads * e.head_dim <= kMaxExtent, Exit::kConfig,
+           "config.json: num_attention_heads = {} times head_dim = {} is out of range, wanted at most {}", e.heads,
+           e.head_dim, kMaxExtent);
   SF_CHECK(e.head_dim % 2 == 0, Exit::kConfig, "config.json: head_dim = {} is odd: rotary pairs need an even number",
            e.head_dim);
   e.max_positions = positive(config, "max_position_embeddings", 2048, int64_t{1} << 40);

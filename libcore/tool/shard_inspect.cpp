@@ -16,7 +16,7 @@ Json shape_json(const Shape& shape) {
   return out;
 }
 
-// "model.layers.0" is described by its architecture's name in config.json; an unknown one is shown as it is.
+// As config.json says it: an architecture that we do not know can be inspected all the same.
 std::string architecture_of(const Json& config) {
   const Json* list = config.find("architectures");
   if (list && list->is_array() && !list->as_array().empty() && list->as_array()[0].is_string())

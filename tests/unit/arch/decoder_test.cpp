@@ -152,6 +152,32 @@ TEST(Decoder, ConfigRoundTripsForEveryFamilyAndRope) {
   }
 }
 
+// Whatever value a key takes, a config is refused with 78 or 65 or it describes a model whose size is a number.
+TEST(Decoder, HostileValuesOfAnyKeyAreRefusedOrDescribed) {
+  const Json good = decoder_to_config(decoder_from_config(parse(R"({"model_type": "qwen3", "num_hidden_layers": 2,
+    "use_sliding_window": true, "max_window_layers": 1, "rope_scaling": {"type": "yarn", "factor": 2}})")));
+  const char* values[] = {
+      "null", "true",  "0",  "-1",  "1",       "3",  "4194304",     "4611686018427387904", "1e308", "0.5",
+      "\"\"", "\"x\"", "[]", "[1]", "[\"x\"]", "{}", "{\"a\": {}}", "{\"rope_type\": 3}",  "[null]"};
+  int refused = 0, described = 0;
+  auto attempt = [&](const Json& config) {
+    try {
+      EXPECT_GT(describe(decoder_from_config(config)).parameter_count(), 0) << config.dump();
+      ++described;
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.code() == Exit::kConfig || error.code() == Exit::kData) << error.what();
+      ++refused;
+    }
+  };
+  for (const auto& [key, old] : good.as_object())
+    for (const char* value : values) attempt(Json(good).set(key, parse(value)));
+  for (const auto& [key, old] : good.at("rope_scaling").as_object())
+    for (const char* value : values)
+      attempt(Json(good).set("rope_scaling", Json(good.at("rope_scaling")).set(key, parse(value))));
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(described, 50);
+}
+
 Decoder smollm2() {
   return decoder_from_config(parse(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 49152, "hidden_size": 576,
     "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,

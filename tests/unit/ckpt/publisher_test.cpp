@@ -119,7 +119,7 @@ TEST(Publisher, AKillAtAnyInstantLeavesNothingOrTheWhole) {
       publish(out, static_cast<int>(round), 20000);
       _exit(0);
     }
-    usleep(static_cast<useconds_t>(rng.below(16000, round)));
+    usleep(round == 0 ? 0 : static_cast<useconds_t>(rng.below(16000, round)));
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
     if (fs::exists(out)) {

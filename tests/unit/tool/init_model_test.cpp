@@ -2,6 +2,10 @@
 #include "tool/init_model.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "fixture.h"
 #include "text/chat.h"
@@ -203,6 +207,31 @@ TEST(InitModelHf, ADirectoryWithoutTokenizerIsMissingInput) {
   fs::path hf = tiny_model(scratch);
   fs::remove(hf / "tokenizer.json");
   EXPECT_TRUE(says(refusal(Exit::kNoInput, [&] { init_model(options(hf, scratch / "out")); }), "tokenizer.json"));
+}
+
+// A file-size limit stops a write with EFBIG, as a full disk does with ENOSPC.
+TEST(InitModelHf, AFullDiskIsExit74AndLeavesNothing) {
+  Scratch scratch;
+  fs::path hf = tiny_model(scratch);
+  for (rlim_t limit : {rlim_t{0}, rlim_t{1}, rlim_t{200}, rlim_t{3000}, rlim_t{50000}, rlim_t{100000}}) {
+    pid_t pid = fork();
+    if (pid == 0) {
+      signal(SIGXFSZ, SIG_IGN);
+      rlimit now{limit, RLIM_INFINITY};
+      setrlimit(RLIMIT_FSIZE, &now);
+      try {
+        init_model(options(hf, scratch / "out"));
+      } catch (const Error& error) {
+        _exit(static_cast<int>(error.code()));
+      }
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 74) << "at " << limit << " bytes";
+    EXPECT_EQ(std::distance(fs::directory_iterator(scratch.path()), fs::directory_iterator()), 1) << "at " << limit;
+  }
 }
 
 TEST(InitModelHf, ReportsBytesWrittenUpToTheTotal) {
