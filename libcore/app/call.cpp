@@ -115,11 +115,11 @@ void Call::log_first_lines() {
 
 void Call::listen() {
   install_signals(prefix_of(setup_));
-  listener_ = std::jthread([this](std::stop_token stop) { answer_quits(stop); });
+  listener_ = std::jthread([this](const std::stop_token& stop) { answer_quits(stop); });
   pthread_setname_np(listener_.native_handle(), "sf-listen");
 }
 
-void Call::answer_quits(std::stop_token stop) {
+void Call::answer_quits(const std::stop_token& stop) {
   pollfd wait{.fd = quit_descriptor(), .events = POLLIN};
   while (true) {
     int ready = poll(&wait, 1, -1);

@@ -57,7 +57,7 @@ class Call : public Invocation {
   void finish();
 
  private:
-  void answer_quits(std::stop_token stop);
+  void answer_quits(const std::stop_token& stop);
 
   CallSetup setup_;
   Terminal terminal_;

@@ -158,7 +158,7 @@ std::string Settings::suggestion(std::string_view key) const {
   if (guess.empty()) guess = nearest(key, names);
   if (guess.empty()) {
     for (const std::string& name : names)
-      if (nearest(leaf, {leaf_of(name)}) != "") guess = name;
+      if (!nearest(leaf, {leaf_of(name)}).empty()) guess = name;
   }
   return guess.empty() ? "" : fmt::format(" (did you mean {}?)", guess);
 }
