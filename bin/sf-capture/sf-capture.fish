@@ -11,6 +11,7 @@ complete -c sf-capture -n '__fish_seen_subcommand_from features' -l target -x -a
 complete -c sf-capture -n '__fish_seen_subcommand_from features' -l draft -x -a '(__fish_complete_directories)' -d 'draft whose config names layers and norm point'
 complete -c sf-capture -n '__fish_seen_subcommand_from features' -l data -r -d 'chats, JSON Lines'
 complete -c sf-capture -n '__fish_seen_subcommand_from features' -l output -s o -x -a '(__fish_complete_directories)' -d 'write a directory of features instead of streaming'
+complete -c sf-capture -n '__fish_seen_subcommand_from features' -l rejected -r -d 'where void rows and their reasons go; default: the data file\'s name and .rejected'
 complete -c sf-capture -n '__fish_seen_subcommand_from features' -l handle-file -r -d 'publish the stream\'s handle here, not on stdout'
 complete -c sf-capture -n '__fish_seen_subcommand_from features' -l config -s c -r -d 'settings file; may be repeated, later wins'
 complete -c sf-capture -n '__fish_seen_subcommand_from features' -l set -x -a 'target.compute_dtype= target.threads= capture.feature_dtype= capture.max_length= capture.mask_rule= capture.cache_mib= stream.credit_mib= stream.heartbeat_s= stream.stop_deadline_s= stream.bind= data.order_seed=' -d 'one setting, e.g. engine.threads=2'

@@ -52,7 +52,6 @@ void add_training(std::vector<Key>& keys) {
           whole("training.log_every", 10, 1, 1e9, "steps between lines in the log"),
           whole("training.max_bad_steps", 8, 1, 1e6, "give up after this many non-finite steps in a row"),
           whole("training.unroll", 7, 1, 32, "unrolled draft steps (training-time test)"),
-          real("training.loss_decay", 0.8, 0, 1, "weight of unrolled step i is this to the power i"),
           flag("training.shard_frozen_tables", false, "shard frozen tables over the ranks too (fsdp2 only)"),
           flag("training.reference_quirks", false, "reproduce known faults of the reference, to compare with it"),
       });

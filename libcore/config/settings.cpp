@@ -45,7 +45,6 @@ std::string foreign_word(const std::string& leaf) {
       {"save_interval", "training.checkpoint_every"},
       {"log_interval", "training.log_every"},
       {"max_checkpoints", "training.keep_checkpoints"},
-      {"loss_decay_gamma", "training.loss_decay"},
       {"draft_vocab_size", "draft.vocab_size"},
       {"aux_hidden_state_layer_ids", "draft.layers"},
   };

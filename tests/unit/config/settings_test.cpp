@@ -108,6 +108,20 @@ TEST(Settings, UnknownKeyOfSetIsUsageAndAForeignWordIsTranslated) {
   EXPECT_SAYS(error, "did you mean training.unroll?");
 }
 
+TEST(Settings, EverySuggestionIsAKey) {
+  Settings settings({"training", "draft"});
+  for (const char* foreign :
+       {"lr", "ttt_length", "num_epochs", "lr_scheduler_type", "max_norm", "grad_clip", "save_interval", "log_interval",
+        "max_checkpoints", "gradient_accumulation_steps", "draft_vocab_size"}) {
+    std::string message = caught([&] { settings.set(std::string("training.") + foreign + "=1", "--set"); }).message();
+    size_t begin = message.find("did you mean ");
+    ASSERT_NE(begin, std::string::npos) << message;
+    begin += 13;
+    std::string key = message.substr(begin, message.find('?') - begin);
+    EXPECT_NO_THROW(settings.origin(key)) << message;
+  }
+}
+
 TEST(Settings, RightKeyInTheWrongSectionIsSuggested) {
   Settings settings({"training", "engine"});
   EXPECT_SAYS(caught([&] { settings.set("engine.learning_rate=1", "--set"); }), "did you mean training.learning_rate?");
