@@ -6,9 +6,12 @@
 #include <functional>
 #include <vector>
 
+#include "sf_kernels/attention.h"
 #include "sf_kernels/gemm.h"
 #include "sf_kernels/isa.h"
+#include "sf_kernels/loss.h"
 #include "sf_kernels/optimizer.h"
+#include "sf_kernels/rows.h"
 
 namespace {
 
@@ -60,6 +63,62 @@ void spans(size_t n) {
   fmt::print("finite {:.1f} GB/s\n", size / seconds([&] { first_non_finite(g.data(), n); }));
 }
 
+// Causal, `rows` queries behind `past` cached keys; 9 query heads on 3 key heads of 64.
+void attentions(size_t rows, size_t past) {
+  const size_t keys = rows + past, dims = 64;
+  std::vector<float> q(9 * rows * dims, 0.1f), k(3 * keys * dims, 0.1f), v(k), out(q), g(q), lse(9 * rows), dq(q),
+      dk(k), dv(k);
+  std::vector<uint16_t> k16(k.size(), 0x3dcc), v16(k16);
+  std::vector<int64_t> low(rows, 0), high;
+  for (size_t i = 0; i < rows; ++i) high.push_back(static_cast<int64_t>(past + i + 1));
+  Attention op;
+  op.heads = 9, op.kv_heads = 3, op.rows = rows, op.dims = dims, op.scale = 0.125f, op.low = low.data(),
+  op.high = high.data();
+  op.q = {q.data(), 0, rows * dims, dims}, op.k = {k.data(), 0, keys * dims, dims},
+  op.v = {v.data(), 0, keys * dims, dims};
+  const Heads<float> to{out.data(), 0, rows * dims, dims};
+  double pairs = 0;
+  for (int64_t h : high) pairs += static_cast<double>(h);
+  const double gflop = 1e-9 * pairs * 9 * 4 * dims;
+  const double forward = seconds([&] { attention(op, to, lse.data()); });
+  fmt::print("attention {} rows behind {}: fp32 {:.3f} ms, {:.0f} GFLOP/s", rows, past, 1e3 * forward, gflop / forward);
+  if (past == 0) {
+    AttentionGradient gradient;
+    gradient.out = {out.data(), 0, rows * dims, dims}, gradient.g = {g.data(), 0, rows * dims, dims};
+    gradient.lse = lse.data(), gradient.keys = keys, gradient.dq = dq.data(), gradient.dk = dk.data(),
+    gradient.dv = dv.data();
+    const double backward = seconds([&] { attention_backward(op, gradient); });
+    fmt::print(", backward {:.3f} ms, {:.0f} GFLOP/s", 1e3 * backward, 2.5 * gflop / backward);
+  }
+  op.kv_type = Type::kBF16;
+  op.k.data = k16.data(), op.v.data = v16.data();
+  fmt::print(", bf16 cache {:.3f} ms\n", 1e3 * seconds([&] { attention(op, to, lse.data()); }));
+}
+
+void rows() {
+  const size_t n = 256, width = 576, vocab = 8192;
+  std::vector<float> x(n * width, 0.3f), w(width, 1), y(x), dx(x), dw(w), rstd(n), lse(n, 10), ones(n, 1);
+  RmsNorm norm;
+  norm.rows = n, norm.width = norm.x_row = width, norm.eps = 1e-5f, norm.x = x.data(), norm.weight = w.data();
+  fmt::print("rms_norm 256 x 576 {:.3f} ms", 1e3 * seconds([&] { rms_norm(norm, y.data(), rstd.data()); }));
+  fmt::print(", backward {:.3f} ms\n",
+             1e3 * seconds([&] { rms_norm_backward(norm, y.data(), rstd.data(), dx.data(), dw.data()); }));
+  std::vector<float> gate(n * 1536, 0.2f), up(gate), out(gate), dgate(gate), dup(gate);
+  fmt::print("swiglu 256 x 1536 {:.3f} ms",
+             1e3 * seconds([&] { swiglu(Type::kF32, gate.data(), up.data(), out.data(), out.size()); }));
+  fmt::print(", backward {:.3f} ms\n", 1e3 * seconds([&] {
+                                         swiglu_backward(Type::kF32, gate.data(), up.data(), out.data(), dgate.data(),
+                                                         dup.data(), out.size());
+                                       }));
+  std::vector<float> z(n * vocab, 0.1f), t(z), dz(z);
+  std::vector<SoftRow> state(n);
+  SoftLoss loss;
+  loss.rows = n, loss.width = vocab, loss.z = z.data(), loss.t = t.data(), loss.weight = ones.data();
+  loss.target_lse = lse.data();
+  fmt::print("soft_loss 256 x 8192 {:.3f} ms", 1e3 * seconds([&] { soft_loss(loss, state.data()); }));
+  fmt::print(", backward {:.3f} ms\n", 1e3 * seconds([&] { soft_loss_backward(loss, state.data(), 1, dz.data()); }));
+}
+
 }  // namespace
 
 int main() {
@@ -71,5 +130,10 @@ int main() {
     products(512, 4096, 1024);
     for (size_t m : {1, 8, 32, 256}) products(m, 49152, 576);
     spans(size_t{1} << 22);
+    rows();
+    attentions(512, 0);
+    attentions(1, 511);
+    attentions(8, 511);
+    attentions(256, 256);
   }
 }

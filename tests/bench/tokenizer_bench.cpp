@@ -17,11 +17,12 @@ int main(int argc, char** argv) {
   double start = sf::monotonic_s();
   for (size_t at = 0; at < text.size();) {
     size_t end = std::min(text.size(), at + kPiece);
-    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) ++end;  // keep code points whole
+    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
+      ++end;  // keep code points whole
     tokens += tokenizer.encode(std::string_view(text).substr(at, end - at)).size();
     at = end;
   }
   double seconds = sf::monotonic_s() - start;
-  fmt::print("{{\"mb_per_s\": {:.3f}, \"tokens\": {}, \"bytes\": {}}}\n", static_cast<double>(text.size()) / 1e6 / seconds, tokens,
-             text.size());
+  fmt::print("{{\"mb_per_s\": {:.3f}, \"tokens\": {}, \"bytes\": {}}}\n",
+             static_cast<double>(text.size()) / 1e6 / seconds, tokens, text.size());
 }

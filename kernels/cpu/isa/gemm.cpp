@@ -91,7 +91,7 @@ __attribute__((always_inline)) inline void accumulate(const typename F::Row* x, 
     for (size_t p = 0; p < P; ++p) {
       column[p] = F::weight(w + p * stride);
       // Weights come from memory once: far enough ahead to hide it, near enough to stay in the first cache.
-      if constexpr (R <= 4) __builtin_prefetch(w + p * stride + 32 * F::kWeights, 0, 3);
+      if constexpr (R <= 8) __builtin_prefetch(w + p * stride + 32 * F::kWeights, 0, 3);
     }
 #pragma GCC unroll 16
     for (size_t r = 0; r < R; ++r) {
