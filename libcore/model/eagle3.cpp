@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -18,6 +19,7 @@
 #include "ops/attention.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "ops/recompute.h"
 #include "ops/rope.h"
 #include "ops/soft_cross_entropy.h"
 #include "ops/swiglu.h"
@@ -87,19 +89,25 @@ struct Teacher {
   at::Tensor logits, top1, lse;
 };
 
+struct Setup {
+  arch::Eagle3 draft;
+  Eagle3Vocabulary vocabulary;
+  Eagle3Options options;
+};
+
 class Unroll {
  public:
-  Unroll(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, const Eagle3Options& options,
-         const Tensors& parameters, const Tensors& in)
-      : draft_(draft),
-        vocabulary_(vocabulary),
-        options_(options),
+  Unroll(std::shared_ptr<const Setup> setup, const Tensors& parameters, const Tensors& in)
+      : setup_(std::move(setup)),
+        draft_(setup_->draft),
+        vocabulary_(setup_->vocabulary),
+        options_(setup_->options),
         p_(parameters),
         in_(in),
-        layout_(lay_out(in, vocabulary, options)),
+        layout_(lay_out(in, vocabulary_, options_)),
         active_(index_of(layout_.active)) {
-    int64_t length = layout_.width + options.unroll;
-    arch::RopeTable table = arch::rope_table(draft.rope, draft.head_dim, draft.max_positions, length);
+    int64_t length = layout_.width + options_.unroll;
+    arch::RopeTable table = arch::rope_table(draft_.rope, draft_.head_dim, draft_.max_positions, length);
     rotary_ = ops::make_rotary(table.inverse_frequency, table.attention_scale, length);
     positions_ = at::arange(layout_.width, at::kLong);
     visible_.key_end = index_of(layout_.extent);
@@ -109,7 +117,7 @@ class Unroll {
     std::vector<at::Tensor> hidden, rows;
     std::vector<int64_t> counts;
     for (int k = 0; k < options_.unroll && !layout_.step_rows[k].empty(); ++k) {
-      hidden.push_back(k == 0 ? first_step() : later_step(hidden.back(), k));
+      hidden.push_back(step(hidden.empty() ? at::Tensor() : hidden.back(), k));
       rows.push_back(hidden.back().index_select(0, index_of(layout_.step_rows[k])));
       counts.push_back(rows.back().size(0));
     }
@@ -231,6 +239,40 @@ class Unroll {
     return h.add(linear(mixed, "midlayer.mlp.down_proj"));
   }
 
+  // The carried state after step k; its keys and values are remembered.
+  at::Tensor step(const at::Tensor& hidden, int k) {
+    if (!options_.recompute) return k == 0 ? first_step() : later_step(hidden, k);
+    std::vector<std::string> names;
+    std::vector<at::Tensor> inputs;
+    for (const auto& [name, parameter] : p_) {
+      if (!name.starts_with("midlayer.") && !(k == 0 && name.starts_with("fc"))) continue;
+      names.push_back(name);
+      inputs.push_back(parameter);
+    }
+    if (k > 0) inputs.push_back(hidden);
+    inputs.insert(inputs.end(), keys_.begin(), keys_.end());
+    inputs.insert(inputs.end(), values_.begin(), values_.end());
+    Unroll bare = *this;
+    bare.keys_.clear();
+    bare.values_.clear();
+    for (const std::string& name : names) bare.p_.erase(name);
+    std::vector<at::Tensor> out = ops::recompute(
+        [bare, names, k](const std::vector<at::Tensor>& given) {
+          Unroll again = bare;
+          auto next = given.begin();
+          for (const std::string& name : names) again.p_[name] = *next++;
+          at::Tensor carried = k > 0 ? *next++ : at::Tensor();
+          again.keys_.assign(next, next + k);
+          again.values_.assign(next + k, next + 2 * k);
+          at::Tensor after = k == 0 ? again.first_step() : again.later_step(carried, k);
+          return std::vector<at::Tensor>{after, again.keys_.back(), again.values_.back()};
+        },
+        inputs);
+    keys_.push_back(out[1]);
+    values_.push_back(out[2]);
+    return out[0];
+  }
+
   at::Tensor first_step() {
     at::Tensor key_slots = index_of(layout_.keys), active_in_keys = index_of(layout_.active_in_keys);
     at::Tensor carried = feature(key_slots);
@@ -278,10 +320,11 @@ class Unroll {
     out["label_rows." + step] = index_of(labels);
   }
 
+  std::shared_ptr<const Setup> setup_;
   const arch::Eagle3& draft_;
   const Eagle3Vocabulary& vocabulary_;
   const Eagle3Options& options_;
-  const Tensors &p_, &in_;
+  Tensors p_, in_;
   Layout layout_;
   at::Tensor active_, positions_;
   ops::RotaryTable rotary_;
@@ -290,7 +333,7 @@ class Unroll {
 };
 
 Segment make(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, const Eagle3Options& options, bool traced) {
-  SF_CHECK(options.unroll >= 1 && options.unroll <= 64, Exit::kConfig, "train.unroll is {}, wanted 1 to 64",
+  SF_CHECK(options.unroll >= 1 && options.unroll <= 64, Exit::kConfig, "training.unroll is {}, wanted 1 to 64",
            options.unroll);
   SF_CHECK(vocabulary.t2d.numel() == draft.vocab && vocabulary.d2t.numel() == draft.draft_vocab, Exit::kData,
            "the vocabulary map has {} target and {} draft ids, the draft's config {} and {}", vocabulary.t2d.numel(),
@@ -306,8 +349,9 @@ Segment make(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, cons
     for (const char* name : {"hidden.", "logits.", "label_rows."}) segment.writes.push_back(name + std::to_string(k));
   segment.parameters = eagle3_training_spec(draft).segments.front().parameters;
   Eagle3Vocabulary own{vocabulary.t2d.to(at::kBool).contiguous(), vocabulary.d2t.to(at::kLong).contiguous()};
-  segment.forward = [draft, own, options, traced](const Tensors& parameters, const Tensors& boundaries) {
-    return Unroll(draft, own, options, parameters, boundaries).run(traced);
+  auto setup = std::make_shared<const Setup>(Setup{draft, own, options});
+  segment.forward = [setup, traced](const Tensors& parameters, const Tensors& boundaries) {
+    return Unroll(setup, parameters, boundaries).run(traced);
   };
   return segment;
 }

@@ -16,6 +16,8 @@ struct Eagle3Options {
   // false: the loss mask shifts with its token (index j uses m[j+1]); each unrolled step divides by its supervised
   // labels. true: as SpecForge 0.2.0 does it: the mask stays, each step's mean divides by B * S.
   bool reference_quirks = false;
+  // Keep of each unrolled step its carried state, keys and values alone; the rest is computed again for the gradient.
+  bool recompute = false;
 };
 
 // The draft's words: t2d BOOL [V] (is a target id in the draft's vocabulary), d2t I64 [Vd] (target id = i + d2t[i]).

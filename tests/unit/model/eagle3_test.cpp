@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "eagle3_reference.h"
+#include "tensor/memory.h"
 #include "tensor/threads.h"
 
 namespace sf::model {
@@ -130,10 +131,10 @@ struct Window {
   Tensors parameters;
 };
 
-Window train(const Toy& toy, std::vector<Tensors> micro_batches) {
+Window train(const Toy& toy, std::vector<Tensors> micro_batches, bool recompute = false) {
   Window window;
   window.parameters = toy.parameters();
-  Eagle3Options options{kUnroll, false};
+  Eagle3Options options{kUnroll, false, recompute};
   for (const Tensors& in : micro_batches) {
     Eagle3Labels labels = eagle3_labels(in, toy.vocabulary, options);
     for (int k = 0; k < kUnroll; ++k) {
@@ -197,6 +198,32 @@ TEST(Eagle3, FeatureNormsAWideTargetAndAnUnnormedHeadEqualTheFp64Form) {
 TEST(Eagle3, AWindowSplitIntoMicroBatchesHasTheSameSum) {
   Toy toy;
   expect_window(toy, train(toy, {toy.batch({toy.rows[2]}), toy.batch({toy.rows[0], toy.rows[1]})}));
+}
+
+TEST(Eagle3, RecomputedStepsGiveTheSameLossAndGradients) {
+  Toy toy(true);
+  Window kept = train(toy, {toy.batch(toy.rows)}), again = train(toy, {toy.batch(toy.rows)}, true);
+  EXPECT_EQ(kept.loss, again.loss);
+  for (const auto& [name, leaf] : kept.parameters) {
+    if (!leaf.requires_grad()) continue;
+    at::Tensor difference =
+        leaf.grad().sub(again.parameters.at(name).grad());  // the steps' gradients add in another order
+    EXPECT_LT(difference.abs().max().item<double>(), 1e-6) << name;
+  }
+}
+
+TEST(Eagle3, RecomputedStepsHoldLessBetweenForwardAndBackward) {
+  tensor::install_allocator();
+  Toy toy;
+  Tensors in = toy.batch(toy.rows), parameters = toy.parameters();
+  in["step_weights"] = at::tensor({1.f, 1.f, 1.f});
+  auto held = [&](bool recompute) {
+    Segment segment = eagle3_segment(toy.draft, toy.vocabulary, {kUnroll, false, recompute});
+    uint64_t before = tensor::memory().allocated;
+    Tensors out = segment.forward(parameters, in);
+    return tensor::memory().allocated - before;
+  };
+  EXPECT_LT(held(true), held(false) / 2);
 }
 
 TEST(Eagle3, PaddingAndEmptyRowsChangeNothing) {
