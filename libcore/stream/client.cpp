@@ -59,7 +59,10 @@ struct StreamSource::Impl {
   StreamCounts counts;
   bool welcomed = false, stopping = false, bye = false, bye_acked = false, quit = false, finished = false;
   double heard = 0;
-  std::string doing;  // what the producer's last heartbeat said
+  // What the producer's last heartbeat said.
+  std::string doing;
+  std::optional<uint64_t> computing;
+  int64_t queued = 0;
 
   // Owned by the socket thread.
   struct Link {
@@ -72,7 +75,7 @@ struct StreamSource::Impl {
     }
   };
   std::unique_ptr<Link> link;
-  double last_turn = monotonic_s(), next_beat = 0, lost_at = 0, next_reread = 0;
+  double data_heard = 0, last_turn = monotonic_s(), next_beat = 0, lost_at = 0, next_reread = 0;
   std::string lost_why;
   bool lost = false, life_open = true;
 
@@ -91,6 +94,7 @@ struct StreamSource::Impl {
   void on_corrupt(const FrameHeader& header, Outstanding& waiting, const std::string& why);
   void complete(uint64_t position, Outstanding& waiting);
   void beat(double now);
+  bool overdue(uint64_t position, const Outstanding& waiting, double now) const;
   void send_asks(double now);
   void check_life(short events, double now);
   void lose(const std::string& why, double now);
@@ -209,10 +213,12 @@ void StreamSource::Impl::on_message(const Received& message, double now) {
       Json json = json_payload(message.header, message.payload);
       if (json.get_bool("stopping", false) && !stopping) report(who() + " was told to stop");
       stopping = stopping || json.get_bool("stopping", false);
-      const Json* computing = json.find("computing");
-      doing = computing && computing->is_int()
-                  ? fmt::format("computes position {} since {:.1f} s", computing->as_int(), json.get_double("for_s", 0))
-                  : "computes nothing";
+      const Json* position = json.find("computing");
+      computing.reset();
+      if (position && position->is_int()) computing = static_cast<uint64_t>(position->as_int());
+      queued = json.get_int("queued", 0);
+      doing = computing ? fmt::format("computes position {} since {:.1f} s", *computing, json.get_double("for_s", 0))
+                        : "computes nothing";
       return;
     }
     case Kind::kWho:
@@ -271,6 +277,7 @@ void StreamSource::Impl::on_corrupt(const FrameHeader& header, Outstanding& wait
 
 void StreamSource::Impl::on_data(const Received& message, double now) {
   const FrameHeader& header = message.header;
+  data_heard = now;
   auto found = outstanding.find(header.position);
   if (found == outstanding.end()) {
     ++counts.unasked;
@@ -328,6 +335,13 @@ void StreamSource::Impl::beat(double now) {
   }
 }
 
+// An ask or its answer was lost: nothing of it came for a while, nothing else is on its way, and the producer neither
+// computes it nor (unless a caller waits for it) has anything of ours left to do.
+bool StreamSource::Impl::overdue(uint64_t position, const Outstanding& waiting, double now) const {
+  return now - std::max(waiting.progress, data_heard) > options.retry_s && computing != position &&
+         (waiting.now || queued == 0);
+}
+
 void StreamSource::Impl::send_asks(double now) {
   Ask ask;
   auto flush = [&] {
@@ -343,7 +357,7 @@ void StreamSource::Impl::send_asks(double now) {
   taken.clear();
   for (auto& [position, waiting] : outstanding) {
     if (waiting.next == Next::kWait) {
-      if (now - waiting.progress <= options.retry_s) continue;
+      if (!overdue(position, waiting, now)) continue;
       waiting.next = Next::kAskAgain;
       ++counts.asked_again;
     }

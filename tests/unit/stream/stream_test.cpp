@@ -95,6 +95,7 @@ TEST(Stream, ServesTheLowestPositionFirst) {
   source->want(std::vector<uint64_t>{60, 9, 30, 10});
   for (uint64_t p : {60, 9, 30, 10, 50}) source->get(p, soon());
   source->finish();
+  producer.join();
   EXPECT_EQ(order, (std::vector<uint64_t>{50, 9, 10, 30, 60}));
 }
 

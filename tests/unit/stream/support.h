@@ -111,7 +111,7 @@ inline StreamOptions quick_trainer(int rank = 0, int world = 1) {
   options.world = world;
   options.heartbeat_s = 0.05;
   options.silent_s = 1;
-  options.retry_s = 0.3;
+  options.retry_s = 5;
   options.connect_s = 5;
   options.finish_s = 2;
   options.code = "test";
