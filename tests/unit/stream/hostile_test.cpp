@@ -27,8 +27,12 @@ class FakeProducer {
   using Send = std::function<void(const Frame&)>;
   using Script = std::function<void(const Ask&, const Send&)>;
 
-  explicit FakeProducer(Script script)
-      : script_(std::move(script)), data_(sockets_.router(0)), control_(sockets_.router(100)) {
+  // `welcome_id`: said instead of its own, if set.
+  explicit FakeProducer(Script script, std::string welcome_id = "")
+      : script_(std::move(script)),
+        welcome_id_(std::move(welcome_id)),
+        data_(sockets_.router(0)),
+        control_(sockets_.router(100)) {
     handle.version = kWireVersion;
     handle.id = random_hex(8);
     handle.contract = test_contract();
@@ -43,7 +47,6 @@ class FakeProducer {
   }
 
   Handle handle;
-  std::string welcome_id;  // if set: said instead of our id
 
  private:
   void run() {
@@ -51,7 +54,7 @@ class FakeProducer {
       wait(&control_, &data_, wake_.fd(), -1, 0, 50);
       while (auto message = control_.receive()) {
         Json json = Json::object();
-        json.set("id", welcome_id.empty() ? handle.id : welcome_id).set("contract_digest", handle.contract.digest());
+        json.set("id", welcome_id_.empty() ? handle.id : welcome_id_).set("contract_digest", handle.contract.digest());
         Kind kind = message->header.kind;
         Kind answer = kind == Kind::kHello ? Kind::kWelcome : kind == Kind::kBye ? Kind::kByeAck : Kind::kAlive;
         control_.send_text(message->peer, answer, json.dump());
@@ -63,6 +66,7 @@ class FakeProducer {
   }
 
   Script script_;
+  std::string welcome_id_;
   Sockets sockets_;
   Socket data_, control_;
   Wake wake_;
@@ -219,8 +223,7 @@ TEST(Hostile, AChunkNumberedBeyondTheSampleEndsAsAProtocolError) {
 }
 
 TEST(Hostile, AnOldHandleWhosePortAnotherStreamHasIsAProtocolError) {
-  FakeProducer producer([](const Ask&, const FakeProducer::Send&) {});
-  producer.welcome_id = "another";
+  FakeProducer producer([](const Ask&, const FakeProducer::Send&) {}, "another");
   std::string message;
   EXPECT_EQ(code_of([&] { StreamSource::connect(producer.handle.line(), quick_trainer()); }, &message),
             Exit::kProtocol);
