@@ -14,7 +14,7 @@
 namespace sf::text {
 namespace {
 
-constexpr size_t kShort = 40;  // symbols up to which a linear scan beats a heap
+constexpr size_t kShort = 96;  // symbols up to which a linear scan beats a heap
 
 uint64_t mix(uint64_t value) {
   value *= 0x9E3779B97F4A7C15u;
@@ -125,6 +125,7 @@ void Bpe::read_bytes() {
 void Bpe::read_merges(const Json& merges, std::string_view origin) {
   const Json::Array& list = merges.as_array();
   merges_.resize(std::bit_ceil(list.size() * 2 + 2));
+  filter_.resize(std::max<size_t>(merges_.size() / 8, 1));
   std::string left, right;
   uint32_t rank = 0;
   for (size_t i = 0; i < list.size(); ++i, ++rank) {
@@ -158,6 +159,8 @@ void Bpe::read_merges(const Json& merges, std::string_view origin) {
     size_t slot = mix(pair) & (merges_.size() - 1);
     while (merges_[slot].pair != kNoPair && merges_[slot].pair != pair) slot = (slot + 1) & (merges_.size() - 1);
     merges_[slot] = {pair, rank, both};
+    uint64_t bit = mix(pair) >> 24;
+    filter_[bit / 64 & (filter_.size() - 1)] |= uint64_t{1} << (bit & 63);
   }
 }
 
@@ -170,8 +173,9 @@ int32_t Bpe::id_of_bytes(std::string_view bytes) const {
 }
 
 const Bpe::Merge* Bpe::find(int32_t left, int32_t right) const {
-  uint64_t pair = uint64_t(uint32_t(left)) << 32 | uint32_t(right);
-  for (size_t slot = mix(pair) & (merges_.size() - 1); merges_[slot].pair != kNoPair;
+  uint64_t pair = uint64_t(uint32_t(left)) << 32 | uint32_t(right), hash = mix(pair), bit = hash >> 24;
+  if (!(filter_[bit / 64 & (filter_.size() - 1)] >> (bit & 63) & 1)) return nullptr;
+  for (size_t slot = hash & (merges_.size() - 1); merges_[slot].pair != kNoPair;
        slot = (slot + 1) & (merges_.size() - 1))
     if (merges_[slot].pair == pair) return &merges_[slot];
   return nullptr;
