@@ -49,10 +49,10 @@ class Bpe {
   std::vector<std::string> tokens_;
   std::vector<std::string> bytes_;  // by id; empty where the token is not written in the byte alphabet
   std::vector<bool> present_;
-  std::vector<Word> words_;    // open addressing, bytes -> id
-  std::vector<Merge> merges_;    // open addressing, pair -> rank and result
-  std::vector<uint64_t> filter_;  // a bit for each pair's hash: most neighbours never merge, and a look at 2 bytes a merge
-                                  // that stay in cache says so
+  std::vector<Word> words_;       // open addressing, bytes -> id
+  std::vector<Merge> merges_;     // open addressing, pair -> rank and result
+  std::vector<uint64_t> filter_;  // a bit for each pair's hash: most neighbours never merge, and a look at 2 bytes a
+                                  // merge that stay in cache says so
   std::array<int32_t, 256> byte_ids_{};
   int32_t unknown_ = -1;
   bool ignore_merges_ = false;

@@ -32,7 +32,7 @@ struct Scope {
   }
 };
 
-constexpr size_t kMaxEvaluationDepth = 2000;
+constexpr size_t kMaxEvaluationDepth = 1000;
 
 enum class Flow { kNext, kBreak, kContinue };
 
