@@ -189,6 +189,7 @@ Tokenizer Tokenizer::from_json(const Json& json, std::string_view origin) try {
   state.pre = PreTokenizer::from_json(*pre, origin);
   state.nfc = reads_nfc(json.find("normalizer"), origin, "normalizer");
   check_decoder(json.find("decoder"), origin, "decoder");
+  unicode_classes();  // built now, not within the first text
   state.read_vocab();
   if (const Json* added = json.find("added_tokens"); added && !added->is_null()) state.read_added(*added, origin);
   state.read_post(json.find("post_processor"), origin, "post_processor");
