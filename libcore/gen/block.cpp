@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gen/block.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -13,6 +12,7 @@
 #include "base/error.h"
 #include "ops/attention.h"
 #include "ops/norm.h"
+#include "ops/parallel.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
 
@@ -95,10 +95,10 @@ at::Tensor Block::attend(const at::Tensor& x, const Rows& rows, int64_t layer) c
   k = ops::apply_rotary(k, rows.table(), rows.turns());
   at::Tensor mixed = at::empty({n, s.heads * s.head_dim}, q.options());
   const std::span<const Rows::Run> runs = rows.runs();
-  at::parallel_for(0, static_cast<int64_t>(runs.size()), 1, [&](int64_t begin, int64_t end) {
+  ops::parallel()(runs.size(), [&](size_t begin, size_t end) {
     at::AutoDispatchBelowADInplaceOrView no_gradients;  // the guard of the calling thread does not reach this one
-    for (int64_t i = begin; i < end; ++i) {
-      const Rows::Run& run = runs[static_cast<size_t>(i)];
+    for (size_t i = begin; i < end; ++i) {
+      const Rows::Run& run = runs[i];
       at::Tensor keys = run.cache->keys(layer), values = run.cache->values(layer);
       write(k, run, keys);
       write(v, run, values);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "ckpt/draft.h"
 #include "ops/norm.h"
 
 namespace sf::gen {
@@ -27,36 +28,15 @@ void check_geometry(const arch::Eagle3& draft, const arch::Decoder& target) {
              "the draft reads layer {} of a target with {} layers", layer, target.layers);
 }
 
-std::vector<int64_t> read_offsets(const ckpt::Checkpoint& checkpoint, int64_t draft_vocab) {
-  const TensorView view = checkpoint.view("d2t");
-  SF_CHECK(view.dtype == Dtype::kI64 && view.shape == Shape{draft_vocab}, Exit::kData,
-           "d2t must be I64 {}, found {} {}", to_string({draft_vocab}), name_of(view.dtype), to_string(view.shape));
-  std::vector<int64_t> offsets(static_cast<size_t>(draft_vocab));
-  std::copy(view.data, view.data + view.bytes(), reinterpret_cast<std::byte*>(offsets.data()));
-  return offsets;
-}
-
-void check_marks(const ckpt::Checkpoint& checkpoint, const Eagle3Draft& draft) {
-  const TensorView view = checkpoint.view("t2d");
-  SF_CHECK(view.dtype == Dtype::kBool && view.shape == Shape{draft.shape().vocab}, Exit::kData,
-           "t2d must be BOOL {}, found {} {}", to_string({draft.shape().vocab}), name_of(view.dtype),
-           to_string(view.shape));
-  int64_t marked = 0;
-  for (std::byte mark : view.span()) marked += mark != std::byte{0};
-  SF_CHECK(marked == draft.shape().draft_vocab, Exit::kData, "t2d marks {} tokens, the draft vocabulary has {}", marked,
-           draft.shape().draft_vocab);
-  for (int32_t id : draft.target_ids())
-    SF_CHECK(view.data[id] != std::byte{0}, Exit::kData, "d2t names token {}, which t2d does not mark", id);
-}
-
 }  // namespace
 
 Eagle3Draft Eagle3Draft::load(const ckpt::Checkpoint& checkpoint, const Target& target) {
   const arch::Eagle3 shape = arch::eagle3_from_config(checkpoint.config());
   check_geometry(shape, target.decoder());
-  Eagle3Draft draft(shape, Weights(checkpoint, target.compute()), read_offsets(checkpoint, shape.draft_vocab), target);
-  check_marks(checkpoint, draft);
-  return draft;
+  const arch::VocabMap map = ckpt::read_vocab_map(checkpoint);
+  SF_CHECK(static_cast<int64_t>(map.t2d.size()) == shape.vocab, Exit::kData,
+           "t2d has {} marks, the vocabulary {} tokens", map.t2d.size(), shape.vocab);
+  return Eagle3Draft(shape, Weights(checkpoint, target.compute()), map.d2t, target);
 }
 
 Eagle3Draft::Eagle3Draft(const arch::Eagle3& draft, const Weights& weights, std::span<const int64_t> offsets,
@@ -65,6 +45,8 @@ Eagle3Draft::Eagle3Draft(const arch::Eagle3& draft, const Weights& weights, std:
       target_(target),
       rotary_(std::make_shared<model::Rotary>(draft.rope, draft.head_dim, draft.max_positions)) {
   check_geometry(draft, target.decoder());
+  SF_CHECK(static_cast<int64_t>(offsets.size()) == draft.draft_vocab, Exit::kData,
+           "d2t has {} entries, the draft vocabulary {} tokens", offsets.size(), draft.draft_vocab);
   for (size_t i = 0; i < offsets.size(); ++i) {
     const int64_t id = static_cast<int64_t>(i) + offsets[i];
     SF_CHECK(id >= 0 && id < draft.vocab && (i == 0 || id > target_ids_.back()), Exit::kData,

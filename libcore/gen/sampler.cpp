@@ -49,6 +49,17 @@ void keep_top_p(std::vector<Scored>& row, double top_p, float best) {
   if (top_p >= 1) return;
   double total = 0;
   for (const Scored& s : row) total += weight(s, best);
+  // A nucleus is small as a rule: look for it among the best few before sorting everything. The slack keeps a sum in
+  // another order from ending the search too early.
+  for (size_t few = 64; few < row.size(); few *= 8) {
+    const auto end = row.begin() + static_cast<std::ptrdiff_t>(few);
+    std::nth_element(row.begin(), end, row.end(), better);
+    double mass = 0;
+    for (auto s = row.begin(); s != end; ++s) mass += weight(*s, best);
+    if (mass < top_p * total * (1 + 1e-9)) continue;
+    row.resize(few);
+    break;
+  }
   std::sort(row.begin(), row.end(), better);
   double above = 0;  // mass of the better ones
   size_t kept = 0;

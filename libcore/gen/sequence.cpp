@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/parallel.h"
 
 namespace sf::gen {
 namespace {
@@ -86,14 +87,17 @@ std::vector<int32_t> Chooser::choose(const at::Tensor& final_norm, std::span<Seq
   }
   at::Tensor logits = target_.logits(final_norm);
   const auto vocab = static_cast<size_t>(logits.size(1));
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    Sequence& sequence = *sequences[i];
-    std::span<const float> scores(logits.const_data_ptr<float>() + i * vocab, vocab);
-    Law law = law_of(scores, options_.sampling, sequence.ids());
-    chosen.push_back(law.pick(draws_.token(sequence.sample(), sequence.answered())));
-    if (options_.log_probs) sequence.log_prob += log_prob_of(scores, chosen.back());
-    if (options_.sampling.greedy()) sequence.least_margin = std::min(sequence.least_margin, margin_of(scores));
-  }
+  chosen.resize(sequences.size());
+  ops::parallel()(sequences.size(), [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      Sequence& sequence = *sequences[i];
+      std::span<const float> scores(logits.const_data_ptr<float>() + i * vocab, vocab);
+      const Law law = law_of(scores, options_.sampling, sequence.ids());
+      chosen[i] = law.pick(draws_.token(sequence.sample(), sequence.answered()));
+      if (options_.log_probs) sequence.log_prob += log_prob_of(scores, chosen[i]);
+      if (options_.sampling.greedy()) sequence.least_margin = std::min(sequence.least_margin, margin_of(scores));
+    }
+  });
   return chosen;
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -38,6 +39,22 @@ TEST(Sampler, TopPKeepsTheTokenThatCrossesTheMass) {
   std::vector<float> scores = logs({0.1, 0.5, 0.25, 0.15});
   EXPECT_EQ(law_of(scores, {.temperature = 1, .top_p = 0.6}, {}).ids, (std::vector<int32_t>{1, 2}));
   EXPECT_EQ(law_of(scores, {.temperature = 1, .top_p = 0.01}, {}).ids, (std::vector<int32_t>{1}));
+}
+
+TEST(Sampler, TopPFindsANucleusOfAnySize) {
+  std::vector<float> scores;
+  for (int i = 0; i < 5000; ++i) scores.push_back(static_cast<float>((i * 37) % 5000) / 1000);
+  for (double top_p : {0.01, 0.1, 0.5, 0.9, 0.999}) {
+    std::vector<float> sorted = scores;
+    std::sort(sorted.rbegin(), sorted.rend());
+    double total = 0, mass = 0;
+    for (float s : sorted) total += std::exp(double{s} - sorted[0]);
+    size_t wanted = 0;
+    for (; wanted == 0 || mass < top_p * total; ++wanted) mass += std::exp(double{sorted[wanted]} - sorted[0]);
+    Law law = law_of(scores, {.temperature = 1, .top_p = top_p}, {});
+    EXPECT_EQ(law.ids.size(), wanted) << top_p;
+    EXPECT_TRUE(std::is_sorted(law.ids.begin(), law.ids.end()));
+  }
 }
 
 TEST(Sampler, MinPComparesWithTheBest) {

@@ -2,13 +2,18 @@
 #include "gen/speculative.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <numeric>
 
 #include "base/error.h"
+#include "ckpt/checkpoint.h"
 #include "tensor/compare.h"
+#include "tensor/convert.h"
 #include "tiny.h"
 
 namespace sf::gen {
@@ -153,6 +158,53 @@ TEST(Eagle3Draft, StepsOverFeaturesEqualOneStepOverAll) {
         tensor::bit_equal(draft.forward(std::span(&part, 1), fused.narrow(0, row, 5)), wanted.narrow(0, row, 5)));
   }
   EXPECT_EQ(draft.forwards(), 5);
+}
+
+// A draft's directory with these marks.
+std::filesystem::path publish(const Target& target, const std::string& name, std::vector<uint8_t> marks) {
+  const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / (name + "-" + std::to_string(getpid()));
+  std::filesystem::remove_all(dir);
+  const arch::Eagle3 shape = tiny::draft_shape(target.decoder(), 18);
+  model::Tensors weights = tiny::weights(arch::describe(shape));
+  weights.erase("embed_tokens.weight");
+  std::vector<std::pair<std::string, TensorView>> tensors;
+  for (const auto& [key, tensor] : weights) tensors.emplace_back(key, tensor::view(tensor));
+  std::vector<int64_t> offsets;
+  for (int64_t i = 0; i < 18; ++i) offsets.push_back(i + 1);
+  tensors.emplace_back("d2t", TensorView{reinterpret_cast<const std::byte*>(offsets.data()), Dtype::kI64, {18}});
+  tensors.emplace_back("t2d", TensorView{reinterpret_cast<const std::byte*>(marks.data()), Dtype::kBool, {37}});
+  ckpt::Manifest manifest;
+  manifest.kind = "draft";
+  return ckpt::Publisher(dir).commit(tensors, arch::eagle3_to_config(shape), manifest);
+}
+
+TEST(Eagle3Draft, IsReadFromItsDirectory) {
+  Target target = tiny::target();
+  std::vector<uint8_t> marks(37);
+  for (size_t i = 1; i < 37; i += 2) marks[i] = 1;
+  const std::filesystem::path dir = publish(target, "draft", marks);
+  Eagle3Draft read = Eagle3Draft::load(ckpt::Checkpoint::open(dir), target), wanted = tiny::draft(target, 18);
+  EXPECT_TRUE(std::ranges::equal(read.target_ids(), wanted.target_ids()));
+  SpeculativeStats a, b;
+  drafted(target, read, prompts(3), {.max_new_tokens = 12}, 3, &a);
+  drafted(target, wanted, prompts(3), {.max_new_tokens = 12}, 3, &b);
+  EXPECT_EQ(a.accepted, b.accepted);
+  std::filesystem::remove_all(dir);
+}
+
+TEST(Eagle3Draft, WhoseMarksAndOffsetsDisagreeIsRefused) {
+  Target target = tiny::target();
+  std::vector<uint8_t> marks(37);
+  for (size_t i = 0; i < 36; i += 2) marks[i] = 1;  // 18 of them, the even ids
+  const std::filesystem::path dir = publish(target, "marks", marks);
+  try {
+    Eagle3Draft::load(ckpt::Checkpoint::open(dir), target);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Exit::kData);
+    EXPECT_NE(error.message().find("t2d"), std::string::npos);
+  }
+  std::filesystem::remove_all(dir);
 }
 
 TEST(Eagle3Draft, RefusesAnotherTargetAndABrokenVocabulary) {

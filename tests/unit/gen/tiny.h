@@ -53,7 +53,7 @@ inline arch::Eagle3 draft_shape(const arch::Decoder& d, int64_t draft_vocab) {
   arch::Decoder deep = d;  // the default capture layers want four of them; these tests choose their own
   deep.layers = 4;
   arch::Eagle3 shape = arch::eagle3_for_target(deep, draft_vocab);
-  shape.capture_layers = {0, d.layers / 2, d.layers};
+  shape.capture_layers = {1, (d.layers + 1) / 2, d.layers};
   return shape;
 }
 
