@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// sf-eval generate: answers of a target to prompts, to a file or to stdout.
+#include "base/error.h"
+#include "run/answers.h"
+#include "run/entry.h"
+#include "text/tokenizer.h"
+
+namespace sf::run {
+namespace {
+
+int eval_generate(app::Invocation& invocation) {
+  OpenTarget target = open_target(invocation);
+  gen::GenerateOptions options = generate_options(invocation, target);
+  EncodedPrompts prompts = encode_prompts(invocation, target);
+  app::settle_settings(invocation);
+  if (invocation.has("output")) {
+    std::filesystem::path out = invocation.get("output");
+    SF_CHECK(!std::filesystem::exists(out), Exit::kCantCreate, "{} exists; remove it or choose another -o", out.string());
+    AnswerFile file(out, answer_job(target, options));
+    AnswerRun run = answer_all(invocation, target, options, prompts, file);
+    if (run.stopped) return static_cast<int>(Exit::kAgain);
+    file.publish(prompts.prompts);
+    invocation.log(run.summary());
+    invocation.result(invocation.json_output() ? run.to_json().set("path", out.string()).dump() : out.string());
+    return 0;
+  }
+  AnswerRun run;
+  auto show = [&](const gen::Completion& done) {
+    if (invocation.json_output()) return;
+    Json row = Json::object().set("id", prompts.prompts[done.prompt].id).set("finish", std::string(gen::name_of(done.finish)));
+    row.set("answer", target.encoder.tokenizer().decode(done.ids, true));
+    invocation.result(row.dump());
+  };
+  run.stats = gen::generate(target.model, prompts.encoded, options, show);
+  invocation.log(run.summary());
+  if (invocation.json_output()) invocation.result(run.to_json().dump());
+  return run.stats.prompts == static_cast<int64_t>(prompts.prompts.size()) ? 0 : static_cast<int>(Exit::kAgain);
+}
+
+}  // namespace
+}  // namespace sf::run
+
+extern "C" int sf_eval_generate(sf::app::Invocation* invocation) {
+  return sf::run::guarded(*invocation, [&] { return sf::run::eval_generate(*invocation); });
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/target.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "run/entry.h"
+#include "text/tokenizer.h"
+
+namespace sf::run {
+namespace {
+
+std::vector<int32_t> stop_ids(app::Invocation& invocation, const OpenTarget& target) {
+  std::vector<int32_t> ids;
+  for (int64_t id : target.model.decoder().eos) ids.push_back(static_cast<int32_t>(id));
+  config::Settings& settings = invocation.settings();
+  std::vector<std::string> texts = settings.get_strings("generate.stop");
+  for (const std::string& text : texts) {
+    std::vector<int32_t> tokens = target.encoder.tokenizer().encode(text);
+    SF_CHECK(tokens.size() == 1, Exit::kConfig, "generate.stop: \"{}\" is {} tokens of this target, one wanted ({})", text,
+             tokens.size(), settings.origin("generate.stop"));
+    ids.push_back(tokens[0]);
+  }
+  settings.applied("generate.stop", std::to_string(texts.size()), fmt::format("{} stop ids", ids.size()), "gen");
+  bool ignore = settings.get_bool("generate.ignore_eos");
+  settings.applied("generate.ignore_eos", ignore ? "true" : "false", fmt::format("{} stop ids", ids.size()), "gen");
+  if (ignore) ids.clear();
+  return ids;
+}
+
+}  // namespace
+
+OpenTarget open_target(app::Invocation& invocation) {
+  config::Settings& settings = invocation.settings();
+  apply_threads(invocation, "target.threads", 1);
+  std::string dtype = settings.get_string("target.compute_dtype");
+  Dtype compute = *dtype_from_config(dtype);
+  ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(invocation.get("target"));
+  text::ChatEncoder encoder = text::ChatEncoder::open(checkpoint.dir());
+  gen::Target model = gen::Target::load(checkpoint, compute);
+  settings.applied("target.compute_dtype", dtype, fmt::format("{} layers", model.decoder().layers), "gen");
+  return {std::move(checkpoint), std::move(encoder), std::move(model), compute};
+}
+
+gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTarget& target) {
+  config::Settings& s = invocation.settings();
+  gen::GenerateOptions options;
+  options.sampling = {.temperature = s.get_float("generate.temperature"),
+                      .top_k = s.get_int("generate.top_k"),
+                      .top_p = s.get_float("generate.top_p"),
+                      .min_p = s.get_float("generate.min_p"),
+                      .repetition_penalty = s.get_float("generate.repetition_penalty"),
+                      .seed = static_cast<uint64_t>(s.get_int("generate.seed"))};
+  options.max_new_tokens = s.get_int("generate.max_new_tokens");
+  options.batch = s.get_int("generate.batch");
+  options.stop_ids = stop_ids(invocation, target);
+  options.cancelled = [&invocation] { return invocation.stop() != app::Stop::kNone; };
+  options.check();
+  for (const char* key : {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "max_new_tokens", "batch"}) {
+    std::string name = std::string("generate.") + key;
+    s.applied(name, s.resolved().at("generate").at(key).dump(), "every answer", "gen");
+  }
+  return options;
+}
+
+EncodedPrompts encode_prompts(app::Invocation& invocation, const OpenTarget& target) {
+  EncodedPrompts result;
+  result.prompts = text::read_prompts(invocation.get("prompts"));
+  if (invocation.has("limit")) {
+    std::string text = invocation.get("limit");
+    size_t limit = 0;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
+    SF_CHECK(error == std::errc() && end == text.data() + text.size() && limit > 0, Exit::kUsage,
+             "--limit {}: wanted a whole number from 1", text);
+    if (limit < result.prompts.size()) result.prompts.resize(limit);
+  }
+  SF_CHECK(!result.prompts.empty(), Exit::kData, "{} holds no prompt", invocation.get("prompts"));
+  int64_t room = target.model.decoder().max_positions;
+  for (const text::Prompt& prompt : result.prompts) {
+    gen::Prompt encoded{.sample = xxh3_64(prompt.id), .ids = target.encoder.encode_prompt(prompt.messages)};
+    SF_CHECK(static_cast<int64_t>(encoded.ids.size()) < room, Exit::kData,
+             "prompt {}: {} tokens, but this target has {} positions", prompt.id, encoded.ids.size(), room);
+    result.encoded.push_back(std::move(encoded));
+  }
+  return result;
+}
+
+void check_draft_belongs(app::Invocation& invocation, const ckpt::Checkpoint& draft, const std::string& target_identity) {
+  const Json* made_for = draft.manifest().extra.find("target");
+  std::string wanted = made_for ? made_for->get_string("identity", "") : "";
+  if (wanted.empty()) {
+    invocation.warn(fmt::format("{} does not say which target it was made for; taken on trust", draft.dir().string()));
+    return;
+  }
+  SF_CHECK(wanted == target_identity, Exit::kProtocol, "draft {} was made for target {:.16}..., this target is {:.16}...",
+           draft.dir().string(), wanted, target_identity);
+}
+
+std::vector<std::string> eagle3_layers(const arch::Eagle3& draft) {
+  std::vector<std::string> layers;
+  for (int64_t layer : draft.capture_layers) layers.push_back(std::to_string(layer));
+  layers.push_back("final_norm");
+  return layers;
+}
+
+stream::Contract eagle3_contract(const OpenTarget& target, const arch::Eagle3& draft) {
+  stream::Contract contract;
+  contract.algorithm = "eagle3";
+  contract.target = target.checkpoint.identity();
+  contract.tokenizer = target.encoder.tokenizer_digest();
+  contract.chat_template = target.encoder.template_digest();
+  contract.layers = eagle3_layers(draft);
+  contract.compute_dtype = name_of(target.compute);
+  contract.vocab = target.model.decoder().vocab;
+  contract.hidden = target.model.decoder().hidden;
+  return contract;
+}
+
+}  // namespace sf::run

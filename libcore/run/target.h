@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// A target as the verbs open it: checkpoint, words, mathematics, and what a stream may promise of it.
+#pragma once
+#include <filesystem>
+
+#include "app/command.h"
+#include "arch/eagle3.h"
+#include "ckpt/checkpoint.h"
+#include "gen/generate.h"
+#include "gen/target.h"
+#include "stream/sample.h"
+#include "text/chat.h"
+
+namespace sf::run {
+
+struct OpenTarget {
+  ckpt::Checkpoint checkpoint;
+  text::ChatEncoder encoder;
+  gen::Target model;
+  Dtype compute;
+};
+
+// Applies target.compute_dtype and target.threads, then loads everything of --target.
+OpenTarget open_target(app::Invocation& invocation);
+
+// Sampling, stop ids (the target's eos, generate.stop) and limits from [generate]; every key of the section is applied.
+gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTarget& target);
+
+// The prompts of --prompts (first --limit), encoded; `sample` of each is derived from its id, so neither order nor
+// selection changes what is drawn for it.
+struct EncodedPrompts {
+  std::vector<text::Prompt> prompts;
+  std::vector<gen::Prompt> encoded;
+};
+EncodedPrompts encode_prompts(app::Invocation& invocation, const OpenTarget& target);
+
+// kProtocol unless the draft's manifest names this target (a draft without a manifest is taken on trust, with a warning).
+void check_draft_belongs(app::Invocation& invocation, const ckpt::Checkpoint& draft, const std::string& target_identity);
+
+// The promise of an EAGLE3 stream, without the data's part (rows, digest, order).
+stream::Contract eagle3_contract(const OpenTarget& target, const arch::Eagle3& draft);
+// "2", "15", "27", "final_norm": the order in which features are carried.
+std::vector<std::string> eagle3_layers(const arch::Eagle3& draft);
+
+}  // namespace sf::run
