@@ -21,11 +21,13 @@ Json::Array to_json_array(std::span<const int32_t> ids) {
   return array;
 }
 
-Json row_of(const OpenTarget& target, const text::Prompt& prompt, const gen::Prompt& encoded, const gen::Completion& done) {
+Json row_of(const OpenTarget& target, const text::Prompt& prompt, const gen::Prompt& encoded,
+            const gen::Completion& done) {
   std::vector<int32_t> spoken = done.ids;
   if (done.finish == gen::Finish::kStop) spoken.pop_back();
   Json messages = prompt.messages;
-  messages.push(Json::object().set("role", "assistant").set("content", target.encoder.tokenizer().decode(spoken, true)));
+  messages.push(
+      Json::object().set("role", "assistant").set("content", target.encoder.tokenizer().decode(spoken, true)));
   std::vector<int32_t> ids = encoded.ids, mask(encoded.ids.size(), 0);
   ids.insert(ids.end(), done.ids.begin(), done.ids.end());
   mask.resize(ids.size(), 1);
@@ -68,7 +70,8 @@ void AnswerFile::read_back(const std::string& job) {
     Json row = Json::parse(line, partial_.string());
     if (first) {
       SF_CHECK(row.get_string("job", "") == job, Exit::kProtocol,
-               "{} was begun with another target, template or sampling; remove it or choose another -o", partial_.string());
+               "{} was begun with another target, template or sampling; remove it or choose another -o",
+               partial_.string());
     } else {
       rows_[row.at("id").as_string()] = std::move(line);
     }
@@ -98,8 +101,8 @@ double AnswerRun::tokens_per_s() const {
 }
 
 std::string AnswerRun::summary() const {
-  return fmt::format("{} answers ({} found already), {} new tokens, {} target forwards, {:.1f} tokens/s", stats.prompts, kept,
-                     stats.new_tokens, stats.target_forwards, tokens_per_s());
+  return fmt::format("{} answers ({} found already), {} new tokens, {} target forwards, {:.1f} tokens/s", stats.prompts,
+                     kept, stats.new_tokens, stats.target_forwards, tokens_per_s());
 }
 
 Json AnswerRun::to_json() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers of a target as a file of chats: appended row by row to FILE.partial, put into the prompts' order and published
-// by rename when all are there. A stopped or killed run continues from its rows.
+// Answers of a target as a file of chats: appended row by row to FILE.partial, put into the prompts' order and
+// published by rename when all are there. A stopped or killed run continues from its rows.
 #pragma once
 #include <filesystem>
 #include <map>

@@ -24,9 +24,10 @@ int usable_cpus() {
 // GPUs that libshardforge-cuda finds; kUnavailable if this installation has no such library.
 int cuda_devices() {
   void* library = dlopen("libshardforge-cuda.so", RTLD_NOW | RTLD_GLOBAL);
-  SF_CHECK(library, Exit::kUnavailable,
-           "engine.device = \"cuda\" needs libshardforge-cuda, which this build lacks; build where nvcc is found, or use "
-           "engine.device = \"cpu\"");
+  SF_CHECK(
+      library, Exit::kUnavailable,
+      "engine.device = \"cuda\" needs libshardforge-cuda, which this build lacks; build where nvcc is found, or use "
+      "engine.device = \"cpu\"");
   auto count_devices = reinterpret_cast<int (*)(int*)>(dlsym(library, "sf_cuda_device_count"));
   SF_CHECK(count_devices, Exit::kSoftware, "libshardforge-cuda has no sf_cuda_device_count");
   int count = 0;
@@ -43,7 +44,8 @@ int guarded(app::Invocation& invocation, const std::function<int()>& body) {
   } catch (const c10::Error& error) {
     fail(Exit::kSoftware, "LibTorch: {}", error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    fail(Exit::kOs, "out of memory; see --plan for what this run needs, or lower capture.max_length and generate.batch");
+    fail(Exit::kOs,
+         "out of memory; see --plan for what this run needs, or lower capture.max_length and generate.batch");
   }
 }
 
@@ -60,8 +62,8 @@ void apply_device(app::Invocation& invocation) {
   if (device == "cuda") {
     int found = cuda_devices();
     SF_CHECK(found > 0, Exit::kUnavailable, "engine.device = \"cuda\", but no GPU was found on this host");
-    fail(Exit::kUnavailable, "engine.device = \"cuda\": {} GPUs found, but training on them is not part of this release",
-         found);
+    fail(Exit::kUnavailable,
+         "engine.device = \"cuda\": {} GPUs found, but training on them is not part of this release", found);
   }
   invocation.settings().applied("engine.device", device, "all tensors", "run");
 }

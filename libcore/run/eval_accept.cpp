@@ -18,7 +18,8 @@ constexpr size_t kTimedPrompts = 8;  // decoded one at a time, for tokens per se
 
 using Answers = std::map<size_t, gen::Completion>;
 
-// How the draft's answers compare with plain decoding's: equal token for token, or first different where two logits tie.
+// How the draft's answers compare with plain decoding's: equal token for token, or first different where two logits
+// tie.
 struct Equality {
   int64_t equal = 0, ties = 0, different = 0;
 };
@@ -27,9 +28,12 @@ Equality compare(const Answers& plain, const Answers& drafted) {
   Equality result;
   for (const auto& [index, wanted] : plain) {
     const gen::Completion& found = drafted.at(index);
-    if (found.ids == wanted.ids) ++result.equal;
-    else if (wanted.least_margin < kTieMargin) ++result.ties;
-    else ++result.different;
+    if (found.ids == wanted.ids)
+      ++result.equal;
+    else if (wanted.least_margin < kTieMargin)
+      ++result.ties;
+    else
+      ++result.different;
   }
   return result;
 }
@@ -83,15 +87,17 @@ Json to_json(const gen::SpeculativeStats& stats, const gen::GenerateStats& plain
 }
 
 std::string to_text(const Json& json) {
-  std::string text = fmt::format("acceptance length {:.3f}  ({} tokens in {} verifications, bonus included; n = {} prompts)\n",
-                                 json.at("acceptance_length").as_double(), json.at("committed").as_int(),
-                                 json.at("verifications").as_int(), json.at("prompts").as_int());
+  std::string text =
+      fmt::format("acceptance length {:.3f}  ({} tokens in {} verifications, bonus included; n = {} prompts)\n",
+                  json.at("acceptance_length").as_double(), json.at("committed").as_int(),
+                  json.at("verifications").as_int(), json.at("prompts").as_int());
   int position = 0;
   for (const Json& row : json.at("positions").as_array())
     text += fmt::format("draft token {}      {:.3f}  ({} of {})\n", ++position, row.at("rate").as_double(),
                         row.at("accepted").as_int(), row.at("tried").as_int());
-  text += fmt::format("greedy equal       {} ({} ties, {} different)\n", json.at("greedy_equal").as_bool() ? "yes" : "NO",
-                      json.at("greedy_ties").as_int(), json.at("greedy_different").as_int());
+  text +=
+      fmt::format("greedy equal       {} ({} ties, {} different)\n", json.at("greedy_equal").as_bool() ? "yes" : "NO",
+                  json.at("greedy_ties").as_int(), json.at("greedy_different").as_int());
   text += fmt::format("tokens/s, one at a time: {:.1f} plain, {:.1f} with the draft ({} prompts)\n",
                       json.at("tokens_per_s_plain").as_double(), json.at("tokens_per_s_draft").as_double(),
                       json.at("timed_prompts").as_int());
@@ -123,8 +129,8 @@ int eval_accept(app::Invocation& invocation) {
     };
   };
   gen::GenerateStats plain_stats = gen::generate(target.model, prompts.encoded, options, keep(plain, "plain decoding"));
-  gen::SpeculativeStats stats = gen::speculate(target.model, draft, prompts.encoded, options, draft_tokens,
-                                               keep(drafted, "with the draft"));
+  gen::SpeculativeStats stats =
+      gen::speculate(target.model, draft, prompts.encoded, options, draft_tokens, keep(drafted, "with the draft"));
   if (invocation.stop() != app::Stop::kNone) return 128 + invocation.stop_signal();
   Equality equality = options.sampling.greedy() ? compare(plain, drafted) : Equality{};
   Timing timing = time_both(target, draft, prompts.encoded, options, draft_tokens);

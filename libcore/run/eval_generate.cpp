@@ -15,7 +15,8 @@ int eval_generate(app::Invocation& invocation) {
   app::settle_settings(invocation);
   if (invocation.has("output")) {
     std::filesystem::path out = invocation.get("output");
-    SF_CHECK(!std::filesystem::exists(out), Exit::kCantCreate, "{} exists; remove it or choose another -o", out.string());
+    SF_CHECK(!std::filesystem::exists(out), Exit::kCantCreate, "{} exists; remove it or choose another -o",
+             out.string());
     AnswerFile file(out, answer_job(target, options));
     AnswerRun run = answer_all(invocation, target, options, prompts, file);
     if (run.stopped) return static_cast<int>(Exit::kAgain);
@@ -27,7 +28,8 @@ int eval_generate(app::Invocation& invocation) {
   AnswerRun run;
   auto show = [&](const gen::Completion& done) {
     if (invocation.json_output()) return;
-    Json row = Json::object().set("id", prompts.prompts[done.prompt].id).set("finish", std::string(gen::name_of(done.finish)));
+    Json row =
+        Json::object().set("id", prompts.prompts[done.prompt].id).set("finish", std::string(gen::name_of(done.finish)));
     row.set("answer", target.encoder.tokenizer().decode(done.ids, true));
     invocation.result(row.dump());
   };

@@ -21,8 +21,8 @@ std::vector<int32_t> stop_ids(app::Invocation& invocation, const OpenTarget& tar
   std::vector<std::string> texts = settings.get_strings("generate.stop");
   for (const std::string& text : texts) {
     std::vector<int32_t> tokens = target.encoder.tokenizer().encode(text);
-    SF_CHECK(tokens.size() == 1, Exit::kConfig, "generate.stop: \"{}\" is {} tokens of this target, one wanted ({})", text,
-             tokens.size(), settings.origin("generate.stop"));
+    SF_CHECK(tokens.size() == 1, Exit::kConfig, "generate.stop: \"{}\" is {} tokens of this target, one wanted ({})",
+             text, tokens.size(), settings.origin("generate.stop"));
     ids.push_back(tokens[0]);
   }
   settings.applied("generate.stop", std::to_string(texts.size()), fmt::format("{} stop ids", ids.size()), "gen");
@@ -60,7 +60,8 @@ gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTar
   options.stop_ids = stop_ids(invocation, target);
   options.cancelled = [&invocation] { return invocation.stop() != app::Stop::kNone; };
   options.check();
-  for (const char* key : {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "max_new_tokens", "batch"}) {
+  for (const char* key :
+       {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "max_new_tokens", "batch"}) {
     std::string name = std::string("generate.") + key;
     s.applied(name, s.resolved().at("generate").at(key).dump(), "every answer", "gen");
   }
@@ -89,15 +90,17 @@ EncodedPrompts encode_prompts(app::Invocation& invocation, const OpenTarget& tar
   return result;
 }
 
-void check_draft_belongs(app::Invocation& invocation, const ckpt::Checkpoint& draft, const std::string& target_identity) {
+void check_draft_belongs(app::Invocation& invocation, const ckpt::Checkpoint& draft,
+                         const std::string& target_identity) {
   const Json* made_for = draft.manifest().extra.find("target");
   std::string wanted = made_for ? made_for->get_string("identity", "") : "";
   if (wanted.empty()) {
     invocation.warn(fmt::format("{} does not say which target it was made for; taken on trust", draft.dir().string()));
     return;
   }
-  SF_CHECK(wanted == target_identity, Exit::kProtocol, "draft {} was made for target {:.16}..., this target is {:.16}...",
-           draft.dir().string(), wanted, target_identity);
+  SF_CHECK(wanted == target_identity, Exit::kProtocol,
+           "draft {} was made for target {:.16}..., this target is {:.16}...", draft.dir().string(), wanted,
+           target_identity);
 }
 
 std::vector<std::string> eagle3_layers(const arch::Eagle3& draft) {

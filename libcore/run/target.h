@@ -34,8 +34,10 @@ struct EncodedPrompts {
 };
 EncodedPrompts encode_prompts(app::Invocation& invocation, const OpenTarget& target);
 
-// kProtocol unless the draft's manifest names this target (a draft without a manifest is taken on trust, with a warning).
-void check_draft_belongs(app::Invocation& invocation, const ckpt::Checkpoint& draft, const std::string& target_identity);
+// kProtocol unless the draft's manifest names this target (a draft without a manifest is taken on trust, with a
+// warning).
+void check_draft_belongs(app::Invocation& invocation, const ckpt::Checkpoint& draft,
+                         const std::string& target_identity);
 
 // The promise of an EAGLE3 stream, without the data's part (rows, digest, order).
 stream::Contract eagle3_contract(const OpenTarget& target, const arch::Eagle3& draft);

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// sf-capture features: chats -> the target's states, by position: streamed to trainers, or as a directory.
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <ATen/ops/cat.h>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "run/entry.h"
+#include "run/target.h"
+#include "stream/feature_dir.h"
+#include "stream/producer.h"
+#include "tensor/convert.h"
+
+namespace sf::run {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Capture {
+  OpenTarget target;
+  arch::Eagle3 draft;
+  std::vector<text::ChatRow> rows;
+  stream::Contract contract;
+  Dtype feature = Dtype::kBF16;
+  int64_t tokens = 0;  // computed
+  double seconds = 0;  // spent computing
+
+  stream::Sample compute(uint64_t row);
+};
+
+// One unpadded sequence in one go: the bits depend on the row alone.
+stream::Sample Capture::compute(uint64_t row) {
+  const text::ChatRow& chat = rows[row];
+  stream::Sample sample{.row = row};
+  if (!chat.rejected.empty()) {
+    sample.void_reason = chat.rejected;
+    return sample;
+  }
+  double start = monotonic_s();
+  std::vector<int64_t> layers(draft.capture_layers.begin(), draft.capture_layers.end());
+  auto length = static_cast<int64_t>(chat.encoded.ids.size());
+  gen::Cache cache = target.model.make_cache(length);
+  gen::States states = target.model.prefill(cache, chat.encoded.ids, layers);
+  // The teacher of training sees the carried (rounded) state, so its best id and log-sum-exp come from that one too.
+  at::Tensor carried = states.final_norm.to(tensor::to_scalar(feature));
+  ops::Top1 top = target.model.top1(carried.to(states.final_norm.scalar_type()));
+  auto add = [&](const char* name, HostTensor tensor) { sample.tensors.push_back({name, std::move(tensor)}); };
+  HostTensor ids(Dtype::kI32, {length}), mask(Dtype::kU8, {length});
+  std::copy(chat.encoded.ids.begin(), chat.encoded.ids.end(), ids.as<int32_t>().begin());
+  std::copy(chat.encoded.loss_mask.begin(), chat.encoded.loss_mask.end(), mask.as<uint8_t>().begin());
+  add("input_ids", std::move(ids));
+  add("loss_mask", std::move(mask));
+  add("hidden_state", tensor::to_host(at::cat(states.captured, 1).to(tensor::to_scalar(feature))));
+  add("final_norm", tensor::to_host(carried));
+  add("target_top1", tensor::to_host(top.top1));
+  add("target_lse", tensor::to_host(top.lse));
+  tokens += length;
+  seconds += monotonic_s() - start;
+  return sample;
+}
+
+// Names the data: a digest over ids, tokens and masks of all rows.
+std::string data_digest(const std::vector<text::ChatRow>& rows) {
+  Xxh3 hash;
+  for (const text::ChatRow& row : rows) {
+    hash.update(std::as_bytes(std::span(row.id.data(), row.id.size() + 1)));
+    hash.update(std::as_bytes(std::span(row.encoded.ids)));
+    hash.update(std::as_bytes(std::span(row.encoded.loss_mask)));
+  }
+  return hex64(hash.digest());
+}
+
+// Rows that cannot be used, with their reasons, beside the run: they are void positions, never a stop.
+void write_rejected(app::Invocation& invocation, const std::vector<text::ChatRow>& rows, const fs::path& file) {
+  std::string lines;
+  int64_t count = 0;
+  for (const text::ChatRow& row : rows) {
+    if (row.rejected.empty()) continue;
+    ++count;
+    lines += Json::object().set("row", row.row).set("id", row.id).set("reason", row.rejected).dump() + "\n";
+  }
+  if (!count) return;
+  write_atomic(file, lines);
+  invocation.warn(fmt::format("{} of {} rows are void; their reasons are in {}", count, rows.size(), file.string()));
+}
+
+Capture prepare(app::Invocation& invocation) {
+  config::Settings& settings = invocation.settings();
+  ckpt::Checkpoint draft_files = ckpt::Checkpoint::open(invocation.get("draft"));
+  arch::Eagle3 draft = arch::eagle3_from_config(draft_files.config());
+  int64_t max_length = settings.get_int("capture.max_length");
+  std::string rule = settings.get_string("capture.mask_rule"), dtype = settings.get_string("capture.feature_dtype");
+  Capture capture{.target = open_target(invocation), .draft = draft, .feature = *dtype_from_config(dtype)};
+  check_draft_belongs(invocation, draft_files, capture.target.checkpoint.identity());
+  capture.rows = text::read_chats(invocation.get("data"), capture.target.encoder,
+                                  rule == "turn" ? text::MaskRule::kTurn : text::MaskRule::kReference,
+                                  static_cast<size_t>(max_length));
+  SF_CHECK(!capture.rows.empty(), Exit::kData, "{} holds no row", invocation.get("data"));
+  stream::Contract& contract = capture.contract = eagle3_contract(capture.target, draft);
+  contract.feature_dtype = name_of(capture.feature);
+  contract.max_length = max_length;
+  contract.rows = capture.rows.size();
+  contract.data = data_digest(capture.rows);
+  contract.order_seed = static_cast<uint64_t>(settings.get_int("data.order_seed"));
+  contract.mask_rule = rule;
+  std::string all_rows = fmt::format("{} rows", capture.rows.size());
+  settings.applied("capture.max_length", std::to_string(max_length), all_rows, "text");
+  settings.applied("capture.mask_rule", rule, all_rows, "text");
+  settings.applied("capture.feature_dtype", dtype, fmt::format("{} layers", contract.layers.size()), "run");
+  settings.applied("data.order_seed", std::to_string(contract.order_seed), all_rows, "stream");
+  return capture;
+}
+
+Json counts(const Capture& capture, int64_t rows, int64_t voids) {
+  double rate = capture.seconds > 0 ? static_cast<double>(capture.tokens) / capture.seconds : 0;
+  return Json::object().set("rows", rows).set("voids", voids).set("tokens", capture.tokens).set("tokens_per_s", rate);
+}
+
+int to_directory(app::Invocation& invocation, Capture& capture) {
+  fs::path dir = invocation.get("output");
+  for (const char* key :
+       {"capture.cache_mib", "stream.credit_mib", "stream.heartbeat_s", "stream.stop_deadline_s", "stream.bind"})
+    if (invocation.settings().given(key))
+      invocation.settings().applied(key, "", "0 streams (a directory is written)", "run");
+  app::settle_settings(invocation);
+  stream::FeatureWriter writer(dir, capture.contract, 0, invocation.command_line());
+  auto total = static_cast<int64_t>(capture.rows.size());
+  int64_t voids = 0;
+  for (uint64_t row = 0; row < capture.rows.size(); ++row) {
+    voids += !capture.rows[row].rejected.empty();
+    if (writer.has(row)) continue;
+    if (invocation.stop() != app::Stop::kNone) {
+      writer.close();
+      invocation.log(fmt::format("stopped; {} of {} rows are kept", writer.rows(), total));
+      return static_cast<int>(Exit::kAgain);
+    }
+    writer.add(capture.compute(row));
+    invocation.progress(
+        "features", static_cast<int64_t>(row) + 1, total,
+        fmt::format("{:.0f} tokens/s", static_cast<double>(capture.tokens) / std::max(capture.seconds, 1e-9)));
+  }
+  writer.close();
+  writer.publish();
+  Json json = counts(capture, total, voids).set("path", dir.string());
+  invocation.log(fmt::format("{} rows, {} void, {} tokens at {:.1f} tokens/s", total, voids, capture.tokens,
+                             json.at("tokens_per_s").as_double()));
+  invocation.result(invocation.json_output() ? json.dump() : dir.string());
+  return 0;
+}
+
+stream::ProducerOptions producer_options(app::Invocation& invocation, const Capture& capture) {
+  config::Settings& settings = invocation.settings();
+  auto mib = [&](const char* key, const char* what) {
+    int64_t value = settings.get_int(key);
+    settings.applied(key, std::to_string(value), what, "stream");
+    return static_cast<size_t>(value) << 20;
+  };
+  auto seconds = [&](const char* key, const char* what) {
+    double value = settings.get_float(key);
+    settings.applied(key, double_text(value), what, "stream");
+    return value;
+  };
+  stream::ProducerOptions options;
+  options.contract = capture.contract;
+  options.code = app::build_info().get_string("version", "");
+  options.cache_bytes = mib("capture.cache_mib", "finished samples");
+  options.credit_bytes = mib("stream.credit_mib", "every rank");
+  options.heartbeat_s = seconds("stream.heartbeat_s", "every rank");
+  options.stop_s = seconds("stream.stop_deadline_s", "the ending");
+  std::string address = settings.get_string("stream.bind");
+  options.bind = address.find("://") == std::string::npos ? fmt::format("tcp://{}:*", address) : address;
+  settings.applied("stream.bind", address, "1 producer", "stream");
+  options.report = [&invocation](const std::string& line) { invocation.log(line); };
+  return options;
+}
+
+bool is_pipe(int fd) {
+  struct stat info {};
+  return fstat(fd, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode));
+}
+
+int to_stream(app::Invocation& invocation, Capture& capture) {
+  stream::ProducerOptions options = producer_options(invocation, capture);
+  app::settle_settings(invocation);
+  bool by_file = invocation.has("handle-file");
+  if (!by_file && is_pipe(STDOUT_FILENO)) options.life_fd = STDOUT_FILENO;
+  uint64_t rows = capture.contract.rows, seed = capture.contract.order_seed;
+  stream::Producer producer(
+      options, [&](uint64_t position) { return capture.compute(stream::place_of(position, rows, seed).row); });
+  if (by_file)
+    stream::write_handle_file(invocation.get("handle-file"), producer.handle());
+  else if (invocation.stdout_is_terminal())
+    invocation.result(producer.handle().shown());
+  else
+    invocation.result(producer.handle().to_json().dump());
+  stream::Ending ending = producer.serve([&] { return invocation.stop() != app::Stop::kNone; });
+  if (by_file) stream::remove_handle_file(invocation.get("handle-file"), producer.handle().id);
+  stream::ProducerCounts done = producer.counts();
+  invocation.log(fmt::format("{} samples sent ({} void, {} from the cache), {} tokens computed at {:.1f} tokens/s; {}",
+                             done.sent, done.voids, done.cached, capture.tokens,
+                             counts(capture, 0, 0).at("tokens_per_s").as_double(), stream::message_of(ending)));
+  return static_cast<int>(stream::exit_of(ending));
+}
+
+int capture_features(app::Invocation& invocation) {
+  bool to_dir = invocation.has("output");
+  SF_CHECK(!to_dir || !fs::exists(invocation.get("output")), Exit::kCantCreate,
+           "{} exists; remove it or choose another -o", invocation.get("output"));
+  Capture capture = prepare(invocation);
+  if (invocation.plan_only()) {
+    invocation.result(capture.contract.to_json().dump(2));
+    return 0;
+  }
+  write_rejected(invocation, capture.rows, invocation.get("rejected", invocation.get("data") + ".rejected"));
+  return to_dir ? to_directory(invocation, capture) : to_stream(invocation, capture);
+}
+
+}  // namespace
+}  // namespace sf::run
+
+extern "C" int sf_capture_features(sf::app::Invocation* invocation) {
+  return sf::run::guarded(*invocation, [&] { return sf::run::capture_features(*invocation); });
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/samples.h"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "stream/client.h"
+#include "stream/feature_dir.h"
+#include "stream/handle.h"
+
+namespace sf::run {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr double kHandleWait = 600;  // the producer loads its target first
+
+// Rank 0's text on every rank; an error of rank 0 becomes everyone's.
+std::string shared_text(comm::Group& group, const std::function<std::string()>& read) {
+  std::string text;
+  std::optional<Error> failure;
+  if (group.rank() == 0) {
+    try {
+      text = read();
+    } catch (const Error& error) {
+      failure = error;
+    }
+  }
+  Deadline deadline = Deadline::after(Seconds(kHandleWait + 30));
+  std::array<int64_t, 2> head{group.rank() == 0 ? static_cast<int64_t>(text.size()) : 0,
+                              failure ? static_cast<int64_t>(failure->code()) : 0};
+  group.all_reduce_sum(head, {"handle's length", deadline});
+  if (failure) throw *failure;
+  if (head[1]) fail(static_cast<Exit>(head[1]), "rank 0 could not read the stream's handle");
+  text.resize(static_cast<size_t>(head[0]));
+  group.broadcast(std::as_writable_bytes(std::span(text.data(), text.size())), 0, {"handle", deadline});
+  return text;
+}
+
+stream::StreamOptions stream_options(app::Invocation& invocation, comm::Group& group, const stream::Contract& wanted) {
+  config::Settings& settings = invocation.settings();
+  stream::StreamOptions options{.wanted = wanted, .rank = group.rank(), .world = group.world()};
+  options.code = app::build_info().get_string("version", "");
+  options.credit_bytes = static_cast<size_t>(settings.get_int("stream.credit_mib")) << 20;
+  options.heartbeat_s = settings.get_float("stream.heartbeat_s");
+  options.report = [&invocation](const std::string& line) { invocation.log(line); };
+  settings.applied("stream.credit_mib", std::to_string(settings.get_int("stream.credit_mib")), "1 producer", "stream");
+  settings.applied("stream.heartbeat_s", double_text(options.heartbeat_s), "1 producer", "stream");
+  return options;
+}
+
+std::unique_ptr<stream::Source> open_stream(app::Invocation& invocation, comm::Group& group,
+                                            const stream::Contract& wanted, const std::string& from) {
+  config::Settings& settings = invocation.settings();
+  stream::StreamOptions options = stream_options(invocation, group, wanted);
+  double rejoin = settings.get_float("stream.rejoin_deadline_s");
+  bool pipe = from == "-";
+  if (pipe) {
+    SF_CHECK(
+        !invocation.stdin_is_terminal(), Exit::kUsage,
+        "--from - reads a stream's handle from a pipe, but stdin is a terminal; pipe sf-capture features into this "
+        "command, or give a directory");
+    if (group.rank() == 0) options.life_fd = STDIN_FILENO;
+  } else {
+    options.handle_file = from;
+    options.rejoin_s = rejoin;
+  }
+  settings.applied("stream.rejoin_deadline_s", double_text(rejoin),
+                   pipe ? "0 handle files (a pipe ends with its producer)" : "1 handle file", "stream");
+  std::string handle = shared_text(group, [&] {
+    Deadline deadline = Deadline::after(Seconds(kHandleWait));
+    return (pipe ? stream::read_handle(STDIN_FILENO, deadline) : stream::wait_for_handle_file(from, deadline)).line();
+  });
+  return stream::StreamSource::connect(handle, std::move(options));
+}
+
+std::unique_ptr<stream::Source> open_directory(app::Invocation& invocation, const stream::Contract& wanted,
+                                               const std::string& from) {
+  config::Settings& settings = invocation.settings();
+  for (const char* key : {"stream.credit_mib", "stream.heartbeat_s", "stream.rejoin_deadline_s"})
+    if (settings.given(key)) settings.applied(key, "", "0 streams (features come from a directory)", "run");
+  SF_CHECK(!invocation.has("tee"), Exit::kUsage, "--tee keeps what is streamed, but --from {} is a directory already",
+           from);
+  return stream::DirSource::open(from, wanted);
+}
+
+}  // namespace
+
+std::unique_ptr<stream::Source> open_source(app::Invocation& invocation, comm::Group& group,
+                                            const stream::Contract& wanted) {
+  std::string from = invocation.get("from");
+  if (from != "-" && fs::is_directory(from)) return open_directory(invocation, wanted, from);
+  SF_CHECK(from == "-" || fs::exists(from) || invocation.has("wait"), Exit::kNoInput,
+           "--from {}: no such directory or handle file", from);
+  std::unique_ptr<stream::Source> source = open_stream(invocation, group, wanted, from);
+  if (!invocation.has("tee")) return source;
+  stream::FeatureWriter writer(invocation.get("tee"), source->contract(), group.rank(), invocation.command_line());
+  return std::make_unique<stream::TeeSource>(std::move(source), std::move(writer));
+}
+
+}  // namespace sf::run

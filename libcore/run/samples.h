@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// --from: a stream's handle on stdin, a handle file, or a directory of features; --tee keeps what was streamed.
+#pragma once
+#include <memory>
+
+#include "app/command.h"
+#include "comm/group.h"
+#include "stream/source.h"
+
+namespace sf::run {
+
+// Every rank calls it. Rank 0 owns stdin and tells the others the handle. kUsage: stdin is a terminal; kProtocol: the
+// contract is not the wanted one, naming the field.
+std::unique_ptr<stream::Source> open_source(app::Invocation& invocation, comm::Group& group,
+                                            const stream::Contract& wanted);
+
+}  // namespace sf::run

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/training.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <cmath>
+
+#include "base/error.h"
+#include "tensor/threads.h"
+
+namespace sf::run {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A setting's value, with the record that it was applied.
+struct Apply {
+  config::Settings& settings;
+  std::string what, by;
+  double number(const std::string& key) {
+    double value = settings.get_float(key);
+    settings.applied(key, double_text(value), what, by);
+    return value;
+  }
+  int64_t whole(const std::string& key) {
+    int64_t value = settings.get_int(key);
+    settings.applied(key, std::to_string(value), what, by);
+    return value;
+  }
+  std::string word(const std::string& key) {
+    std::string value = settings.get_string(key);
+    settings.applied(key, value, what, by);
+    return value;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<comm::Group> make_group(app::Invocation& invocation) {
+  const RankEnv& ranks = invocation.ranks();
+  if (ranks.world == 1) return comm::make_single();
+  SF_CHECK(invocation.group_fd() >= 0, Exit::kUnavailable,
+           "{} ranks started by {}: ranks of several processes meet through --ranks N on one host in this release",
+           ranks.world, ranks.source);
+  std::unique_ptr<comm::Group> group = comm::make_shm(invocation.group_fd(), ranks.rank, ranks.world);
+  invocation.set_state_report([raw = group.get()] { return raw->state_text(); });
+  return group;
+}
+
+RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocation.get("output")) {
+  std::optional<Error> failure;
+  if (group.rank() == 0 && !invocation.plan_only()) {
+    try {
+      std::error_code error;
+      fs::create_directories(path_, error);
+      SF_CHECK(!error, Exit::kCantCreate, "cannot create {}: {}", path_.string(), error.message());
+      lock_ = DirLock::acquire(path_, invocation.command_line());
+    } catch (const Error& caught) {
+      failure = caught;
+    }
+  }
+  std::array<int64_t, 1> code{failure ? static_cast<int64_t>(failure->code()) : 0};
+  group.all_reduce_sum(code, {"run directory", Deadline::after(Seconds(60))});
+  if (failure) throw *failure;
+  if (code[0]) fail(static_cast<Exit>(code[0]), "rank 0 could not take the run directory {}", path_.string());
+  choose(invocation);
+}
+
+void RunDir::choose(app::Invocation& invocation) {
+  std::string resume = invocation.get("resume", "none");
+  if (resume == "auto") {
+    resume_ = ckpt::latest_checkpoint(path_);
+  } else if (resume != "none") {
+    resume_ = fs::path(resume);
+  } else if (!invocation.plan_only()) {
+    std::optional<fs::path> found = ckpt::latest_checkpoint(path_);
+    SF_CHECK(!found, Exit::kCantCreate, "{} holds a run already ({}); give --resume auto to go on, or another -o",
+             path_.string(), found->filename().string());
+  }
+}
+
+engine::EngineOptions apply_engine(app::Invocation& invocation, const std::set<std::string>& tables) {
+  config::Settings& settings = invocation.settings();
+  Apply engine{settings, "every segment", "engine"};
+  engine::EngineOptions options;
+  options.mode = engine.word("engine.mode") == "recompute" ? engine::Mode::kRecompute : engine::Mode::kKeep;
+  options.compute = *dtype_from_config(engine.word("engine.compute_dtype"));
+  engine.word("engine.numerics");
+  options.call_deadline_s = engine.number("engine.call_deadline_s");
+  std::string backend = Apply{settings, "every parameter", "engine"}.word("shard.backend");
+  options.layout = backend == "fsdp1"   ? plan::Layout::kFlat
+                   : backend == "fsdp2" ? plan::Layout::kDim0
+                                        : plan::Layout::kReplicate;
+  bool shard_tables = settings.get_bool("training.shard_frozen_tables");
+  SF_CHECK(!shard_tables || backend == "fsdp2", Exit::kConfig,
+           "training.shard_frozen_tables needs shard.backend = \"fsdp2\", found \"{}\" ({})", backend,
+           settings.origin("shard.backend"));
+  if (!shard_tables) options.replicated = tables;
+  settings.applied("training.shard_frozen_tables", shard_tables ? "true" : "false",
+                   fmt::format("{} tables", shard_tables ? tables.size() : 0), "engine");
+  options.facts.push_back("settings " + settings.digest());
+  return options;
+}
+
+train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool reference_quirks) {
+  config::Settings& settings = invocation.settings();
+  Apply loop{settings, "every step", "train"};
+  train::LoopOptions options;
+  double epochs = loop.number("training.epochs");
+  options.windows = {.rows = loop.whole("training.batch_size"),
+                     .micro_batches = loop.whole("training.micro_batches"),
+                     .positions = static_cast<uint64_t>(std::llround(static_cast<double>(rows) * epochs))};
+  train::check(options.windows);
+  int64_t total = loop.whole("training.total_steps"), most = loop.whole("training.max_steps");
+  options.steps = options.windows.steps();
+  if (total > 0) options.steps = std::min(options.steps, total);
+  options.schedule = {.decay = train::decay_from_name(loop.word("training.schedule")),
+                      .base = loop.number("training.learning_rate"),
+                      .warmup_ratio = loop.number("training.warmup_ratio"),
+                      .total = total > 0 ? total : options.steps,
+                      .reference_quirks = reference_quirks};
+  if (most > 0) options.steps = std::min(options.steps, most);
+  options.adamw = {.beta1 = loop.number("training.beta1"),
+                   .beta2 = loop.number("training.beta2"),
+                   .eps = loop.number("training.eps"),
+                   .weight_decay = loop.number("training.weight_decay")};
+  options.max_norm = loop.number("training.max_grad_norm");
+  options.checkpoint_every = loop.whole("training.checkpoint_every");
+  options.skip_limit = loop.whole("training.max_bad_steps");
+  options.call_deadline_s = settings.get_float("engine.call_deadline_s");
+  return options;
+}
+
+Json numerics(app::Invocation& invocation) {
+  Json info = app::build_info();
+  return Json::object()
+      .set("world", int64_t{invocation.ranks().world})
+      .set("threads", int64_t{tensor::threads()})
+      .set("build", std::move(info));
+}
+
+// Writes metrics.jsonl, and every training.log_every steps a line for people.
+class RunReport::Sink : public MetricSink {
+ public:
+  Sink(app::Invocation& invocation, report::MetricsWriter writer, int64_t steps)
+      : invocation_(invocation),
+        writer_(std::move(writer)),
+        steps_(steps),
+        every_(invocation.settings().get_int("training.log_every")) {}
+
+  void scalar(int64_t step, std::string_view name, double value) override {
+    writer_.scalar(step, name, value);
+    if (name == "loss") loss_ = value;
+    if (name == "acc") accuracy_ = value;
+  }
+  void flush(int64_t step) override {
+    writer_.flush(step);
+    std::string detail = fmt::format("loss {:.4f}, acc {:.3f}", loss_, accuracy_);
+    invocation_.progress("steps", step, steps_, detail);
+    if (step % every_ == 0 || step == steps_) invocation_.log(fmt::format("step {}/{}: {}", step, steps_, detail));
+  }
+  report::MetricsWriter& writer() { return writer_; }
+
+ private:
+  app::Invocation& invocation_;
+  report::MetricsWriter writer_;
+  int64_t steps_, every_;
+  double loss_ = NAN, accuracy_ = NAN;
+};
+
+RunReport::RunReport(app::Invocation& invocation, comm::Group& group, const RunDir& run, int64_t resumed_step,
+                     int64_t steps)
+    : invocation_(invocation), first_rank_(group.rank() == 0) {
+  if (!first_rank_) return;
+  fs::path file = run.path() / "metrics.jsonl";
+  if (resumed_step == 0) fs::remove(file);
+  sink_ = std::make_unique<Sink>(invocation, report::MetricsWriter::open(file, resumed_step), steps);
+  Json facts = Json::object().set("command", invocation.command_line()).set("ranks", int64_t{group.world()});
+  facts.set("threads", int64_t{tensor::threads()}).set("group", std::string(group.kind())).set("steps", steps);
+  sink_->writer().event("run", resumed_step, facts);
+}
+
+RunReport::~RunReport() = default;
+
+MetricSink* RunReport::sink() {
+  return sink_.get();
+}
+
+int RunReport::finish(const train::LoopEnd& end) {
+  int status = static_cast<int>(end.exit);
+  if (sink_) {
+    sink_->writer().event("end", end.progress.step,
+                          Json::object().set("status", int64_t{status}).set("reason", end.reason));
+    if (end.progress.voids) invocation_.log(fmt::format("{} positions were void", end.progress.voids));
+    if (end.progress.skipped)
+      invocation_.warn(fmt::format("{} steps were skipped: non-finite gradients", end.progress.skipped));
+    if (!end.reason.empty()) invocation_.log(fmt::format("ended at step {}: {}", end.progress.step, end.reason));
+    if (!end.checkpoint.empty()) {
+      if (status)
+        invocation_.log("kept " + end.checkpoint.string());
+      else
+        invocation_.result(end.checkpoint.string());
+    }
+  }
+  // Stopped before there was anything to keep: died by the signal, as far as the caller is concerned.
+  if (end.exit == Exit::kAgain && end.checkpoint.empty() && invocation_.stop_signal())
+    return 128 + invocation_.stop_signal();
+  return status;
+}
+
+}  // namespace sf::run

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every training verb shares: the ranks' group, the run's directory, settings into options, numbers out.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "app/command.h"
+#include "base/file.h"
+#include "comm/group.h"
+#include "engine/engine.h"
+#include "report/metrics.h"
+#include "train/loop.h"
+
+namespace sf::run {
+
+// One process: single; ranks of --ranks N: shm. Other launchers are refused by name until their group exists.
+std::unique_ptr<comm::Group> make_group(app::Invocation& invocation);
+
+// The directory of a run: owned by one run at a time (73 names the owner), with the checkpoint to go on from.
+class RunDir {
+ public:
+  // Every rank calls it. --resume auto: the newest verified checkpoint, if any; PATH: that one; none (default): a run
+  // that holds checkpoints already is refused (73).
+  RunDir(app::Invocation& invocation, comm::Group& group);
+  const std::filesystem::path& path() const { return path_; }
+  const std::optional<std::filesystem::path>& resume_from() const { return resume_; }
+
+ private:
+  void choose(app::Invocation& invocation);
+  std::filesystem::path path_;
+  std::optional<DirLock> lock_;  // rank 0
+  std::optional<std::filesystem::path> resume_;
+};
+
+// [engine] and [shard] into options; `tables` are the frozen tables training.shard_frozen_tables speaks of.
+engine::EngineOptions apply_engine(app::Invocation& invocation, const std::set<std::string>& tables);
+// [training] into the loop's options for a data set of `rows` rows.
+train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool reference_quirks);
+// Threads, instruction set and library versions that bits depend on.
+Json numerics(app::Invocation& invocation);
+
+// Metrics file, log lines and progress of rank 0; the verb's ending on all.
+class RunReport {
+ public:
+  RunReport(app::Invocation& invocation, comm::Group& group, const RunDir& run, int64_t resumed_step, int64_t steps);
+  ~RunReport();
+  MetricSink* sink();  // null on all ranks but 0
+  int finish(const train::LoopEnd& end);
+
+ private:
+  class Sink;
+  app::Invocation& invocation_;
+  bool first_rank_;
+  std::unique_ptr<Sink> sink_;
+};
+
+}  // namespace sf::run
