@@ -128,6 +128,7 @@ train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool r
   options.max_norm = loop.number("training.max_grad_norm");
   options.checkpoint_every = loop.whole("training.checkpoint_every");
   options.skip_limit = loop.whole("training.max_bad_steps");
+  loop.whole("training.log_every");
   options.call_deadline_s = settings.get_float("engine.call_deadline_s");
   return options;
 }
