@@ -11,6 +11,7 @@ void set_target(Manifest& manifest, const TargetLink& link) {
   for (const auto& [name, of] : link.taken) taken.emplace_back(name, of);
   Json target = Json::object();
   target.set("identity", link.identity).set("tokenizer", link.tokenizer).set("chat_template", link.chat_template);
+  target.set("path", link.path);
   manifest.extra.set("target", target.set("taken", Json(std::move(taken))));
 }
 
@@ -22,6 +23,7 @@ TargetLink target_of(const Checkpoint& draft) {
     TargetLink link{target->at("identity").as_string(),
                     target->get_string("tokenizer", ""),
                     target->get_string("chat_template", ""),
+                    target->get_string("path", ""),
                     {}};
     if (const Json* taken = target->find("taken"))
       for (const auto& [name, of] : taken->as_object()) link.taken[name] = of.as_string();

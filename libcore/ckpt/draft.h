@@ -13,6 +13,7 @@ namespace sf::ckpt {
 struct TargetLink {
   std::string identity;                  // of the target checkpoint
   std::string tokenizer, chat_template;  // digests (text::ChatEncoder)
+  std::string path;                      // where it was when the draft was made; the identity is what counts
   std::map<std::string, std::string>
       taken;  // draft's parameter -> target's: frozen copies that the draft does not store
 };

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "ckpt/draft.h"
 #include "run/entry.h"
 #include "run/target.h"
 #include "stream/feature_dir.h"
@@ -96,7 +97,7 @@ Capture prepare(app::Invocation& invocation) {
   int64_t max_length = settings.get_int("capture.max_length");
   std::string rule = settings.get_string("capture.mask_rule"), dtype = settings.get_string("capture.feature_dtype");
   Capture capture{.target = open_target(invocation), .draft = draft, .feature = *dtype_from_config(dtype)};
-  check_draft_belongs(invocation, draft_files, capture.target.checkpoint.identity());
+  ckpt::check_target(draft_files, capture.target.checkpoint);
   capture.rows = text::read_chats(invocation.get("data"), capture.target.encoder,
                                   rule == "turn" ? text::MaskRule::kTurn : text::MaskRule::kReference,
                                   static_cast<size_t>(max_length));

@@ -6,6 +6,7 @@
 
 #include "arch/eagle3.h"
 #include "base/error.h"
+#include "ckpt/draft.h"
 #include "gen/speculative.h"
 #include "run/entry.h"
 #include "run/target.h"
@@ -109,7 +110,7 @@ std::string to_text(const Json& json) {
 int eval_accept(app::Invocation& invocation) {
   ckpt::Checkpoint draft_files = ckpt::Checkpoint::open(invocation.get("draft"));
   OpenTarget target = open_target(invocation);
-  check_draft_belongs(invocation, draft_files, target.checkpoint.identity());
+  ckpt::check_target(draft_files, target.checkpoint);
   gen::Eagle3Draft draft = gen::Eagle3Draft::load(draft_files, target.model);
   gen::GenerateOptions options = generate_options(invocation, target);
   int64_t draft_tokens = invocation.settings().get_int("speculation.draft_tokens");

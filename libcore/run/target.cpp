@@ -90,19 +90,6 @@ EncodedPrompts encode_prompts(app::Invocation& invocation, const OpenTarget& tar
   return result;
 }
 
-void check_draft_belongs(app::Invocation& invocation, const ckpt::Checkpoint& draft,
-                         const std::string& target_identity) {
-  const Json* made_for = draft.manifest().extra.find("target");
-  std::string wanted = made_for ? made_for->get_string("identity", "") : "";
-  if (wanted.empty()) {
-    invocation.warn(fmt::format("{} does not say which target it was made for; taken on trust", draft.dir().string()));
-    return;
-  }
-  SF_CHECK(wanted == target_identity, Exit::kProtocol,
-           "draft {} was made for target {:.16}..., this target is {:.16}...", draft.dir().string(), wanted,
-           target_identity);
-}
-
 std::vector<std::string> eagle3_layers(const arch::Eagle3& draft) {
   std::vector<std::string> layers;
   for (int64_t layer : draft.capture_layers) layers.push_back(std::to_string(layer));

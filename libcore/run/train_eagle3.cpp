@@ -7,6 +7,7 @@
 
 #include "arch/eagle3.h"
 #include "base/error.h"
+#include "ckpt/draft.h"
 #include "data/feed.h"
 #include "engine/engine.h"
 #include "model/eagle3.h"
@@ -27,6 +28,7 @@ namespace fs = std::filesystem;
 // A draft and the parts of its target that training reads.
 struct Draft {
   ckpt::Checkpoint files, target;
+  ckpt::TargetLink link;
   arch::Eagle3 shape;
   model::Eagle3Vocabulary vocabulary;
   std::vector<NamedTensor> buffers;  // t2d, d2t as stored
@@ -34,12 +36,14 @@ struct Draft {
 
 Draft open_draft(app::Invocation& invocation) {
   ckpt::Checkpoint files = ckpt::Checkpoint::open(invocation.get("draft"));
-  const Json* made_for = files.manifest().extra.find("target");
-  std::string path = invocation.get("target", made_for ? made_for->get_string("path", "") : "");
-  SF_CHECK(!path.empty(), Exit::kUsage, "draft {} does not name its target; give --target DIR", files.dir().string());
+  ckpt::TargetLink link = ckpt::target_of(files);
+  std::string path = invocation.get("target", link.path);
+  SF_CHECK(fs::exists(path), Exit::kNoInput, "the target of draft {} is not at {}; give --target DIR",
+           files.dir().string(), path);
   ckpt::Checkpoint target = ckpt::Checkpoint::open(path);
-  check_draft_belongs(invocation, files, target.identity());
-  Draft draft{.files = files, .target = std::move(target), .shape = arch::eagle3_from_config(files.config())};
+  ckpt::check_target(files, target);
+  Draft draft{.files = files, .target = std::move(target), .link = link, .shape = arch::eagle3_from_config(files.config())};
+  ckpt::read_vocab_map(files);  // refuses buffers that disagree
   for (const char* name : {"t2d", "d2t"}) draft.buffers.push_back({name, HostTensor::copy_of(files.view(name))});
   draft.vocabulary.t2d = tensor::copy(draft.buffers[0].tensor.view()).to(at::kBool);
   draft.vocabulary.d2t = tensor::copy(draft.buffers[1].tensor.view());
@@ -50,6 +54,8 @@ stream::Contract wanted_contract(const Draft& draft) {
   stream::Contract wanted;
   wanted.algorithm = "eagle3";
   wanted.target = draft.target.identity();
+  wanted.tokenizer = draft.link.tokenizer;
+  wanted.chat_template = draft.link.chat_template;
   wanted.layers = eagle3_layers(draft.shape);
   wanted.vocab = draft.shape.vocab;
   wanted.hidden = draft.shape.target_hidden;
@@ -83,8 +89,8 @@ void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const 
       engine.load(parameter.name, from_head_rows(draft));
     else if (draft.files.contains(parameter.name))
       engine.load(parameter.name, from_checkpoint(draft.files, parameter.name));
-    else if (parameter.name == "embed_tokens.weight")
-      engine.load(parameter.name, from_checkpoint(draft.target, "model.embed_tokens.weight"));
+    else if (auto taken = draft.link.taken.find(parameter.name); taken != draft.link.taken.end())
+      engine.load(parameter.name, from_checkpoint(draft.target, taken->second));
     else
       fail(Exit::kData, "draft {} lacks {}", draft.files.dir().string(), parameter.name);
   }

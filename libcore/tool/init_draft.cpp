@@ -161,7 +161,8 @@ ckpt::Manifest manifest_of(const InitDraftOptions& options, const Prepared& p, c
   ckpt::Manifest manifest;
   manifest.kind = "draft";
   manifest.seed = options.seed;
-  ckpt::TargetLink link{p.target.identity(), encoder.tokenizer_digest(), encoder.template_digest(), {}};
+  ckpt::TargetLink link{p.target.identity(), encoder.tokenizer_digest(), encoder.template_digest(),
+                        fs::canonical(options.target).string(), {}};
   for (const arch::Parameter& parameter : p.spec.parameters)
     if (!parameter.trainable) link.taken[parameter.name] = parameter.init.substr(parameter.init.find(':') + 1);
   for (const arch::Buffer& b : p.spec.buffers)
