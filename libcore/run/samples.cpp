@@ -101,4 +101,11 @@ std::unique_ptr<stream::Source> open_source(app::Invocation& invocation, comm::G
   return std::make_unique<stream::TeeSource>(std::move(source), std::move(writer));
 }
 
+void publish_tee(app::Invocation& invocation, comm::Group& group, stream::Source& source, bool ended_well) {
+  auto* tee = dynamic_cast<stream::TeeSource*>(&source);
+  if (!tee || !ended_well) return;
+  group.barrier({"tee closed", Deadline::after(Seconds(kHandleWait))});
+  if (group.rank() == 0) invocation.log("kept what was streamed in " + tee->writer().publish().string());
+}
+
 }  // namespace sf::run

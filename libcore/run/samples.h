@@ -14,4 +14,8 @@ namespace sf::run {
 std::unique_ptr<stream::Source> open_source(app::Invocation& invocation, comm::Group& group,
                                             const stream::Contract& wanted);
 
+// Ends --tee: once every rank has closed its part, rank 0 publishes the directory. Does nothing without --tee. A run that
+// did not end well leaves DIR.partial, which the next one continues.
+void publish_tee(app::Invocation& invocation, comm::Group& group, stream::Source& source, bool ended_well);
+
 }  // namespace sf::run

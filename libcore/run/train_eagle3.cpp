@@ -127,6 +127,7 @@ train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const D
   options.seed = static_cast<uint64_t>(settings.get_int("training.seed"));
   options.keep = settings.get_int("training.keep_checkpoints");
   options.extra = draft.files.manifest().extra;
+  options.recompute = draft.files.manifest().recompute;
   settings.applied("training.seed", std::to_string(options.seed), "the manifest", "train");
   settings.applied("training.keep_checkpoints", std::to_string(options.keep), options.run_dir.string(), "train");
   return options;
@@ -164,6 +165,7 @@ int train_eagle3(app::Invocation& invocation) {
   train::Loop loop(engine, feed, objective, checkpoints, loop_options, report.sink(),
                    [&] { return invocation.stop() == app::Stop::kNone ? train::Stop::kNo : train::Stop::kFinish; });
   train::LoopEnd end = loop.run(progress);
+  publish_tee(invocation, *group, *source, end.exit == Exit::kOk);
   return report.finish(end);
 }
 

@@ -163,7 +163,10 @@ fs::path Checkpoints::publish(const std::vector<NamedTensor>& gathered, const Pr
   manifest.step = progress.step;
   manifest.cursor = static_cast<int64_t>(progress.cursor);
   manifest.seed = options_.seed;
+  manifest.recompute = options_.recompute;
   manifest.extra = extra_of(progress);
+  if (options_.extra.is_object())
+    for (const auto& [key, value] : options_.extra.as_object()) manifest.extra.set(key, value);
   fs::path published = publisher.commit(weights, options_.model_config, std::move(manifest));
   ckpt::point_latest(options_.run_dir, name);
   return published;

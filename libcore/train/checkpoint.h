@@ -30,6 +30,8 @@ struct CheckpointOptions {
   std::vector<NamedTensor> buffers;      // stored as they are (t2d, d2t)
   std::vector<std::string> also_frozen;  // frozen parameters that belong into the files
   Json contract, config, numerics;       // for the manifest
+  std::vector<std::string> recompute;    // buffers that are in no file
+  Json extra;                            // further members of the manifest's `extra` (the draft's target), or null
   uint64_t seed = 0;
   int64_t keep = 0;         // newest checkpoints kept; 0: all
   double deadline_s = 600;  // gathering, writing, reading back

@@ -36,7 +36,7 @@ expect 76 sf-capture features -c run.toml --target target3 --draft draft0 --data
 # Rows the template rejects go to a file with their reasons; rows without a supervised token are void; the run goes on.
 { head -n 20 chats.jsonl; echo '{"id":"odd","messages":[{"role":"user"}]}'; echo '{"id":"mute","messages":[{"role":"user","content":"the"}]}'; } >mixed.jsonl
 sf-capture features -c run.toml --target target --draft draft0 --data mixed.jsonl -o feats >/dev/null 2>err || { cat err; die mixed; }
-grep -q '"odd"' feats/rejected.jsonl || die "no rejected.jsonl with the odd row"
+grep -q '"odd"' mixed.jsonl.rejected || die "the odd row and its reason are in no file"
 sf-train eagle3 -c run.toml --draft draft0 --from feats -o run --set training.epochs=1 >/dev/null 2>err || { cat err; die "void rows stopped the run"; }
 says void
 

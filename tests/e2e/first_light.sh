@@ -13,7 +13,7 @@ sf-capture regenerate --target target --prompts prompts.jsonl -o answers.jsonl -
 features 2>capture.err | sf-train eagle3 -c run.toml --draft draft0 --from - --ranks 2 -o run >train.out 2>train.err ||
   { cat capture.err train.err; die train; }
 [ "$(cat train.out)" = "$(realpath --relative-to=. "$(readlink -f run/latest)")" ] || die "stdout must hold the checkpoint's path: $(cat train.out)"
-sf-shard verify run/latest >/dev/null 2>err || { cat err; die verify; }
+sf-shard verify run/latest >err 2>&1 || { cat err; die verify; }
 for draft in draft0 run/latest; do
   sf-eval accept --target target --draft $draft --prompts prompts.jsonl --format json \
     --set generate.max_new_tokens=16 >accept.json 2>err || { cat err; die accept; }

@@ -71,4 +71,4 @@ losses() { python3 -c '
 import json, sys
 for line in open(sys.argv[1]):
     record = json.loads(line)
-    if "train/loss" in record: print(record["step"], repr(record["train/loss"]))' "$1/metrics.jsonl"; }
+    if "loss" in record: print(record["step"], repr(record["loss"]), repr(record["grad_norm"]))' "$1/metrics.jsonl"; }

@@ -2,34 +2,39 @@
 # TERM at any moment publishes and exits 75; the same line goes on to the bits of an uninterrupted run (W = 2; 2 -> 1).
 . "$(dirname "$0")/lib.sh"
 tiny_setup
-sed -i 's/epochs = 4/epochs = 40/' run.toml
+sed -i 's/epochs = 4/epochs = 150/' run.toml
 features -o feats >/dev/null 2>err || { cat err; die features; }
-train() { sf-train eagle3 -c run.toml --draft draft0 --from feats --resume auto "$@"; }
-train --ranks 2 -o whole >/dev/null 2>err || { cat err; die whole; }
-interrupt() {  # interrupt RUN RANKS DELAY: start, TERM after DELAY seconds; prints the status
-  train --ranks "$2" -o "$1" >/dev/null 2>err.$1 &
-  local pid=$! rc=0
-  sleep "$3"
+train=(sf-train eagle3 -c run.toml --draft draft0 --from feats --resume auto)
+"${train[@]}" --ranks 2 -o whole >/dev/null 2>err || { cat err; die whole; }
+interrupt() {  # interrupt RUN RANKS STEPS: start, TERM once STEPS more steps are recorded; prints the status
+  local rc=0 have=0 pid
+  [ ! -e "$1/metrics.jsonl" ] || have=$(wc -l <"$1/metrics.jsonl")
+  "${train[@]}" --ranks "$2" -o "$1" >/dev/null 2>err.$1 &
+  pid=$!
+  for _ in $(seq 600); do
+    [ "$(cat "$1/metrics.jsonl" 2>/dev/null | wc -l)" -ge $((have + $3)) ] && break
+    sleep 0.02
+  done
   kill -TERM $pid 2>/dev/null || true
   wait $pid || rc=$?
   echo $rc
 }
 stopped=0
-for delay in 0.7 1.0 1.4; do
-  rc=$(interrupt cut 2 $delay)
+for steps in 3 17 40; do
+  rc=$(interrupt cut 2 $steps)
   case $rc in
     75) stopped=$((stopped + 1)) ;;
     0) ;;
     143) [ ! -e cut/latest ] || die "143 although a checkpoint exists" ;;
-    *) cat err.cut; die "TERM after $delay s: status $rc" ;;
+    *) cat err.cut; die "TERM after $steps steps: status $rc" ;;
   esac
 done
 [ $stopped -ge 1 ] || die "no TERM met the run in the middle"
-train --ranks 1 -o cut >/dev/null 2>err || { cat err; die "resume on one rank"; }
+"${train[@]}" --ranks 1 -o cut >/dev/null 2>err || { cat err; die "resume on one rank"; }
 cmp <(losses whole) <(losses cut) || die "losses of the resumed run differ"
 [ "$(digest whole/latest)" = "$(digest cut/latest)" ] || die "weights of the resumed run differ"
 # A second trainer in the same directory is refused, and says who owns it.
-train --ranks 1 -o busy >/dev/null 2>err &
+"${train[@]}" --ranks 1 -o busy >/dev/null 2>err &
 pid=$!
 for _ in $(seq 100); do [ -e busy/.lock ] && break; sleep 0.05; done
 expect 73 sf-train eagle3 -c run.toml --draft draft0 --from feats -o busy
