@@ -101,6 +101,13 @@ std::unique_ptr<stream::Source> open_source(app::Invocation& invocation, comm::G
   return std::make_unique<stream::TeeSource>(std::move(source), std::move(writer));
 }
 
+bool producer_stopping(const stream::Source& source) {
+  const stream::Source* inner = &source;
+  if (auto* tee = dynamic_cast<const stream::TeeSource*>(inner)) inner = &tee->inner();
+  auto* streamed = dynamic_cast<const stream::StreamSource*>(inner);
+  return streamed && streamed->producer_stopping();
+}
+
 void publish_tee(app::Invocation& invocation, comm::Group& group, stream::Source& source, bool ended_well) {
   auto* tee = dynamic_cast<stream::TeeSource*>(&source);
   if (!tee || !ended_well) return;

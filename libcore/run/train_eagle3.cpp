@@ -24,6 +24,7 @@ namespace sf::run {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr double kDataWait = 600;  // of one position; the stream itself notices a dead producer much sooner
 
 // A draft and the parts of its target that training reads.
 struct Draft {
@@ -111,7 +112,7 @@ data::Feed make_feed(app::Invocation& invocation, stream::Source& source, const 
                           .max_length = source.contract().max_length,
                           .compute = compute};
   auto collate = [shape](std::span<const stream::Sample> samples) { return data::collate_eagle3(samples, shape); };
-  return data::Feed(source, collate, invocation.settings().get_float("engine.call_deadline_s"));
+  return data::Feed(source, collate, kDataWait);
 }
 
 // What the run's directory says of this run, kept in every checkpoint.
@@ -124,6 +125,7 @@ train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const D
                                    .contract = contract.to_json(),
                                    .config = settings.resolved(),
                                    .numerics = numerics(invocation)};
+  if (!draft.shape.norm_output) options.also_frozen = {"norm.weight"};
   options.seed = static_cast<uint64_t>(settings.get_int("training.seed"));
   options.keep = settings.get_int("training.keep_checkpoints");
   options.extra = draft.files.manifest().extra;
@@ -142,7 +144,7 @@ int train_eagle3(app::Invocation& invocation) {
   RunDir run(invocation, *group);
   std::unique_ptr<stream::Source> source = open_source(invocation, *group, wanted_contract(draft));
   model::Eagle3Options eagle3 = eagle3_options(settings);
-  engine::EngineOptions engine_options = apply_engine(invocation, {"embed_tokens.weight"});
+  engine::EngineOptions engine_options = apply_engine(invocation, {"embed_tokens.weight", model::kTargetHead});
   arch::ModelSpec spec = model::eagle3_training_spec(draft.shape);
   engine::Engine engine(*group, spec, {model::eagle3_segment(draft.shape, draft.vocabulary, eagle3)}, engine_options);
   train::LoopOptions loop_options = apply_loop(invocation, source->contract().rows, eagle3.reference_quirks);
@@ -162,8 +164,10 @@ int train_eagle3(app::Invocation& invocation) {
         fmt::format("resumed from {}: step {}, position {}", from->string(), progress.step, progress.cursor));
   }
   RunReport report(invocation, *group, run, progress.step, loop_options.steps);
-  train::Loop loop(engine, feed, objective, checkpoints, loop_options, report.sink(),
-                   [&] { return invocation.stop() == app::Stop::kNone ? train::Stop::kNo : train::Stop::kFinish; });
+  auto stop = [&] {
+    return invocation.stop() == app::Stop::kFinishStep || producer_stopping(*source) ? train::Stop::kFinish : train::Stop::kNo;
+  };
+  train::Loop loop(engine, feed, objective, checkpoints, loop_options, report.sink(), stop);
   train::LoopEnd end = loop.run(progress);
   publish_tee(invocation, *group, *source, end.exit == Exit::kOk);
   return report.finish(end);

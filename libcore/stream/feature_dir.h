@@ -84,6 +84,7 @@ class TeeSource : public Source {
   Sample get(uint64_t position, Deadline deadline) override;
   void finish() override;  // of the inner source; then closes the writer
   FeatureWriter& writer() { return writer_; }
+  const Source& inner() const { return *inner_; }
 
  private:
   std::unique_ptr<Source> inner_;

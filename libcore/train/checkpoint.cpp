@@ -104,10 +104,9 @@ void discard(const fs::path& dir) {
   if (error) fail(exit_of_errno(error.value(), Exit::kIo), "cannot remove {}: {}", dir.string(), error.message());
 }
 
-Json extra_of(const Progress& progress) {
-  Json extra = Json::object();
+void add_progress(Json& extra, const Progress& progress) {
   extra.set("updates", progress.updates).set("voids", progress.voids).set("tokens", progress.tokens);
-  return extra.set("skipped", progress.skipped).set("skipped_in_a_row", progress.skipped_in_a_row);
+  extra.set("skipped", progress.skipped).set("skipped_in_a_row", progress.skipped_in_a_row);
 }
 
 void load_moment(engine::Engine& engine, const ckpt::SafetensorsFile& file, const engine::Engine::Piece& piece) {
@@ -164,9 +163,8 @@ fs::path Checkpoints::publish(const std::vector<NamedTensor>& gathered, const Pr
   manifest.cursor = static_cast<int64_t>(progress.cursor);
   manifest.seed = options_.seed;
   manifest.recompute = options_.recompute;
-  manifest.extra = extra_of(progress);
-  if (options_.extra.is_object())
-    for (const auto& [key, value] : options_.extra.as_object()) manifest.extra.set(key, value);
+  manifest.extra = options_.extra;  // first: a draft that was a checkpoint itself carries another run's progress
+  add_progress(manifest.extra, progress);
   fs::path published = publisher.commit(weights, options_.model_config, std::move(manifest));
   ckpt::point_latest(options_.run_dir, name);
   return published;
