@@ -17,8 +17,8 @@ std::unique_ptr<stream::Source> open_source(app::Invocation& invocation, comm::G
 // The producer of a stream was told to stop and waits for this trainer to publish and leave.
 bool producer_stopping(const stream::Source& source);
 
-// Ends --tee: once every rank has closed its part, rank 0 publishes the directory. Does nothing without --tee. A run that
-// did not end well leaves DIR.partial, which the next one continues.
+// Ends --tee: once every rank has closed its part, rank 0 publishes the directory. Does nothing without --tee. A run
+// that did not end well leaves DIR.partial, which the next one continues.
 void publish_tee(app::Invocation& invocation, comm::Group& group, stream::Source& source, bool ended_well);
 
 }  // namespace sf::run

@@ -43,7 +43,8 @@ Draft open_draft(app::Invocation& invocation) {
            files.dir().string(), path);
   ckpt::Checkpoint target = ckpt::Checkpoint::open(path);
   ckpt::check_target(files, target);
-  Draft draft{.files = files, .target = std::move(target), .link = link, .shape = arch::eagle3_from_config(files.config())};
+  Draft draft{
+      .files = files, .target = std::move(target), .link = link, .shape = arch::eagle3_from_config(files.config())};
   ckpt::read_vocab_map(files);  // refuses buffers that disagree
   for (const char* name : {"t2d", "d2t"}) draft.buffers.push_back({name, HostTensor::copy_of(files.view(name))});
   draft.vocabulary.t2d = tensor::copy(draft.buffers[0].tensor.view()).to(at::kBool);
@@ -106,7 +107,7 @@ model::Eagle3Options eagle3_options(config::Settings& settings) {
   return options;
 }
 
-data::Feed make_feed(app::Invocation& invocation, stream::Source& source, const Draft& draft, Dtype compute) {
+data::Feed make_feed(stream::Source& source, const Draft& draft, Dtype compute) {
   data::Eagle3Shape shape{.vocab = draft.shape.vocab,
                           .target_hidden = draft.shape.target_hidden,
                           .max_length = source.contract().max_length,
@@ -150,7 +151,7 @@ int train_eagle3(app::Invocation& invocation) {
   train::LoopOptions loop_options = apply_loop(invocation, source->contract().rows, eagle3.reference_quirks);
   train::Checkpoints checkpoints(checkpoint_options(invocation, draft, source->contract()));
   train::Eagle3Objective objective(draft.vocabulary, eagle3);
-  data::Feed feed = make_feed(invocation, *source, draft, engine_options.compute);
+  data::Feed feed = make_feed(*source, draft, engine_options.compute);
   app::settle_settings(invocation);
   if (invocation.plan_only()) {
     if (group->rank() == 0) invocation.result(engine.plan_text());
@@ -165,7 +166,8 @@ int train_eagle3(app::Invocation& invocation) {
   }
   RunReport report(invocation, *group, run, progress.step, loop_options.steps);
   auto stop = [&] {
-    return invocation.stop() == app::Stop::kFinishStep || producer_stopping(*source) ? train::Stop::kFinish : train::Stop::kNo;
+    return invocation.stop() == app::Stop::kFinishStep || producer_stopping(*source) ? train::Stop::kFinish
+                                                                                     : train::Stop::kNo;
   };
   train::Loop loop(engine, feed, objective, checkpoints, loop_options, report.sink(), stop);
   train::LoopEnd end = loop.run(progress);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "text/tokenizer.h"
 #include "tool/model_source.h"
 #include "tool/names.h"
 
@@ -85,6 +86,7 @@ ModelSource source_from_directory(const fs::path& dir, std::optional<Dtype> dtyp
   std::error_code ignored;
   SF_CHECK(fs::exists(dir / "tokenizer.json", ignored), Exit::kNoInput,
            "{} has no tokenizer.json; save it from the model's fast tokenizer into that directory", dir.string());
+  text::Tokenizer::open(dir / "tokenizer.json");  // a stage that we cannot run is refused now, not at the first row
   ModelSource source;
   source.format = "huggingface";
   try {

@@ -4,11 +4,15 @@
 tiny_setup
 sed -i 's/epochs = 4/epochs = 400/' run.toml
 pipe() {  # pipe RUN: capture | train, statuses into cap.rc and train.rc
-  { features 2>cap.err; echo $? >cap.rc; } | { sf-train eagle3 -c run.toml --draft draft0 --from - --ranks 2 -o "$1" --resume auto >train.out 2>train.err; echo $? >train.rc; } &
+  rm -f cap.rc train.rc
+  { rc=0; features 2>cap.err || rc=$?; echo $rc >cap.rc; } | {
+    rc=0
+    sf-train eagle3 -c run.toml --draft draft0 --from - --ranks 2 -o "$1" --resume auto >train.out 2>train.err || rc=$?
+    echo $rc >train.rc
+  } &
   job=$!
 }
 started() { for _ in $(seq 200); do [ -s "$1/metrics.jsonl" ] && return; sleep 0.05; done; cat cap.err train.err; die "no step in 10 s"; }
-pid_of() { pgrep -f -o "sf-$1 .*" -s 0 2>/dev/null || pgrep -o -f "^sf-$1"; }
 ended() { wait $job || true; }
 status() { [ "$(cat $1.rc)" = "$2" ] || { cat cap.err train.err; die "$3: $1 ended with $(cat $1.rc), wanted $2"; }; }
 
