@@ -158,7 +158,7 @@ std::filesystem::path tensor_library() {
 int enter_tensor(const std::string& entry, Invocation& invocation) {
   std::filesystem::path path = tensor_library();
   // OpenMP's default spins for milliseconds at the end of every operator, on a core that another rank needs.
-  setenv("GOMP_SPINCOUNT", "20000", 0);
+  setenv("GOMP_SPINCOUNT", "0", 0);
   // Never closed: LibTorch's registrations do not survive it. Global: its own plug-ins look symbols up.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   SF_CHECK(library, Exit::kUnavailable, "cannot open the computing library: {}", dlerror());
