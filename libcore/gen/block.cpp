@@ -68,15 +68,15 @@ Block::Block(const Weights& weights, const std::string& prefix, const BlockShape
   qkv_ = weights.pack(std::array{attn + "q_proj.weight", attn + "k_proj.weight", attn + "v_proj.weight"},
                       std::array{q, kv, kv}, shape.in);
   o_ = weights.pack(std::array{attn + "o_proj.weight"}, std::array{shape.hidden}, q);
-  gate_up_ = weights.pack(std::array{mlp + "gate_proj.weight", mlp + "up_proj.weight"}, std::array{inner, inner},
-                          shape.hidden);
+  gate_ = weights.pack(std::array{mlp + "gate_proj.weight"}, std::array{inner}, shape.hidden);
+  up_ = weights.pack(std::array{mlp + "up_proj.weight"}, std::array{inner}, shape.hidden);
   down_ = weights.pack(std::array{mlp + "down_proj.weight"}, std::array{shape.hidden}, inner);
   if (shape.qkv_bias)
     qkv_bias_ = at::cat({weights.get(attn + "q_proj.bias", {q}), weights.get(attn + "k_proj.bias", {kv}),
                          weights.get(attn + "v_proj.bias", {kv})});
   o_bias_ = weights.maybe(attn + "o_proj.bias", {shape.hidden}, shape.o_bias);
-  if (shape.mlp_bias)
-    gate_up_bias_ = at::cat({weights.get(mlp + "gate_proj.bias", {inner}), weights.get(mlp + "up_proj.bias", {inner})});
+  gate_bias_ = weights.maybe(mlp + "gate_proj.bias", {inner}, shape.mlp_bias);
+  up_bias_ = weights.maybe(mlp + "up_proj.bias", {inner}, shape.mlp_bias);
   down_bias_ = weights.maybe(mlp + "down_proj.bias", {shape.hidden}, shape.mlp_bias);
   q_norm_ = weights.maybe(attn + "q_norm.weight", {shape.head_dim}, shape.qk_norm);
   k_norm_ = weights.maybe(attn + "k_norm.weight", {shape.head_dim}, shape.qk_norm);
@@ -111,9 +111,9 @@ at::Tensor Block::attend(const at::Tensor& x, const Rows& rows, int64_t layer) c
 }
 
 void Block::feed_forward(at::Tensor& h) const {
-  at::Tensor both = gate_up_.apply(ops::rms_norm(h, post_norm_, shape_.eps), gate_up_bias_);
-  const int64_t inner = shape_.intermediate;
-  h.add_(down_.apply(ops::swiglu(both.narrow(-1, 0, inner), both.narrow(-1, inner, inner)), down_bias_));
+  const at::Tensor x = ops::rms_norm(h, post_norm_, shape_.eps);
+  // Two products rather than a fused one: the gate's halves would have to be copied apart.
+  h.add_(down_.apply(ops::swiglu(gate_.apply(x, gate_bias_), up_.apply(x, up_bias_)), down_bias_));
 }
 
 }  // namespace sf::gen

@@ -59,8 +59,8 @@ class Block {
 
  private:
   BlockShape shape_;
-  ops::PackedLinear qkv_, o_, gate_up_, down_;
-  at::Tensor qkv_bias_, o_bias_, gate_up_bias_, down_bias_, q_norm_, k_norm_, post_norm_;
+  ops::PackedLinear qkv_, o_, gate_, up_, down_;
+  at::Tensor qkv_bias_, o_bias_, gate_bias_, up_bias_, down_bias_, q_norm_, k_norm_, post_norm_;
 };
 
 }  // namespace sf::gen

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/parallel.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <thread>
+
+#include "tensor/threads.h"
 
 namespace sf::ops {
 
@@ -125,7 +125,7 @@ Pool& pool() {
 
 kernels::Parallel parallel(size_t grain) {
   return [grain](size_t count, const Body& body) {
-    const size_t threads = inside_piece ? 1 : static_cast<size_t>(at::get_num_threads());
+    const size_t threads = inside_piece ? 1 : static_cast<size_t>(tensor::threads());
     if (threads <= 1 || count <= grain) {
       body(0, count);
       return;

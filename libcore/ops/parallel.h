@@ -5,7 +5,7 @@
 
 namespace sf::ops {
 
-// Runs pieces of at least `grain` items on up to at::get_num_threads() threads; on the caller alone with one thread,
+// Runs pieces of at least `grain` items on up to tensor::threads() threads; on the caller alone with one thread,
 // inside another piece, or while another thread uses the pool. The caller takes pieces too and waits only for helpers
 // that have begun one, so a helper that gets no core costs nothing; helpers look out for work for a few microseconds,
 // then sleep. (OpenMP's own team waits for every member at every call: on a busy machine that is ten times slower.) An

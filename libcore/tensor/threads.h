@@ -4,8 +4,10 @@
 
 namespace sf::tensor {
 
-// Threads that operators called from this thread may use (OpenMP's, per calling thread). At least 1.
+// Threads that our kernels called from this thread may use; also the default of threads that never set it. At least 1.
+// LibTorch's own operators then run on the caller alone: OpenMP's team would wait for work by spinning, and take the
+// cores from the kernels between two operators.
 void set_threads(int n);
-int threads();
+int threads();  // before any set_threads: as many as LibTorch would use
 
 }  // namespace sf::tensor
