@@ -18,6 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int64_t kFeedRows = 256;  // of a prompt at once: bounds memory, changes no bit
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -67,6 +69,7 @@ class Speculation {
 
  private:
   void admit() {
+    at::AutoDispatchBelowADInplaceOrView no_gradients;
     auto slot = std::make_unique<Slot>(Slot{Sequence(prompts_[next_], next_, options_), {}, {}});
     ++next_;
     const int64_t capacity = slot->sequence.capacity(draft_tokens_ + 1);
@@ -74,20 +77,32 @@ class Speculation {
     slot->draft_cache = draft_pool_.take(capacity, [&](int64_t size) { return draft_.make_cache(size); });
     States states = target_.prefill(slot->cache, slot->sequence.ids(), draft_.capture_layers());
     stats_.all.prompt_tokens += slot->cache.length();
-    slot->features = std::move(states.captured);
     Sequence* sequence = &slot->sequence;
     const at::Tensor last = states.final_norm.narrow(0, states.final_norm.size(0) - 1, 1);
-    if (sequence->commit(chooser_.choose(last, std::span(&sequence, 1)).front()))
-      slots_.push_back(std::move(slot));
-    else
+    if (!sequence->commit(chooser_.choose(last, std::span(&sequence, 1)).front())) {
       finish(*slot);
+      return;
+    }
+    feed_prompt(*slot, states.captured);
+    slots_.push_back(std::move(slot));
+  }
+
+  // A prompt's features, in pieces as the target took them.
+  void feed_prompt(Slot& slot, const std::vector<at::Tensor>& captured) {
+    const int64_t rows = captured.front().size(0);
+    while (slot.fed < rows) {
+      const int64_t count = std::min(kFeedRows, rows - slot.fed);
+      for (const at::Tensor& state : captured) slot.features.push_back(state.narrow(0, slot.fed, count));
+      Slot* one = &slot;
+      feed(std::span(&one, 1));
+    }
   }
 
   // Feeds the features that came with the last forward; leaves each slot's `carried`.
-  void feed() {
+  void feed(std::span<Slot* const> slots) {
     std::vector<Part> parts;
     std::vector<std::vector<at::Tensor>> columns(3);
-    for (auto& slot : slots_) {
+    for (Slot* slot : slots) {
       const int64_t rows = slot->features.front().size(0);
       slot->draft_cache.truncate(slot->fed);
       parts.push_back({&slot->draft_cache,
@@ -98,7 +113,7 @@ class Speculation {
     const at::Tensor captured[] = {at::cat(columns[0]), at::cat(columns[1]), at::cat(columns[2])};
     const at::Tensor out = draft_.forward(parts, draft_.fuse(captured));
     int64_t row = 0;
-    for (auto& slot : slots_) {
+    for (Slot* slot : slots) {
       row += slot->features.front().size(0);
       slot->carried = out.narrow(0, row - 1, 1);
       slot->features.clear();
@@ -107,7 +122,10 @@ class Speculation {
 
   void propose() {
     at::AutoDispatchBelowADInplaceOrView no_gradients;
-    feed();
+    std::vector<Slot*> grown;
+    for (auto& slot : slots_)
+      if (!slot->features.empty()) grown.push_back(slot.get());
+    if (!grown.empty()) feed(grown);
     std::vector<at::Tensor> last;
     for (auto& slot : slots_) {
       slot->proposed.clear();

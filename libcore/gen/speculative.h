@@ -14,7 +14,7 @@
 namespace sf::gen {
 
 struct SpeculativeStats {
-  GenerateStats all;          // decode_s holds drafting and verification
+  GenerateStats all;          // prefill_s holds the draft's prefill too, decode_s drafting and verification
   int64_t verifications = 0;  // verified blocks, one a sequence and round
   int64_t committed = 0;      // tokens committed by them, bonus included, the prefill's token not
   int64_t draft_forwards = 0;

@@ -142,6 +142,39 @@ TEST(Speculation, SampledCompletionsDoNotDependOnTheBatch) {
   }
 }
 
+TEST(Speculation, APromptFedInPiecesDraftsAsOneFedWhole) {
+  Target target = tiny::target();
+  Eagle3Draft draft = tiny::draft(target, 37);
+  const std::vector<int32_t> ids = tiny::ids(300, 1);
+  GenerateOptions options{.sampling = {.temperature = 2, .seed = 9}, .max_new_tokens = 2, .batch = 16};
+  std::vector<Prompt> given;
+  for (uint64_t i = 0; i < 60; ++i) given.push_back({i, ids});
+  SpeculativeStats stats;
+  std::map<size_t, Completion> found = drafted(target, draft, given, options, 1, &stats);
+
+  // The first round by hand, from one step over the whole prompt.
+  auto law_at = [&](const at::Tensor& scores) {
+    return law_of({scores.const_data_ptr<float>(), 37}, options.sampling, {});
+  };
+  const Draws draws(options.sampling.seed);
+  int64_t accepted = 0;
+  for (const auto& [index, completion] : found) {
+    Cache cache = target.make_cache(512), draft_cache = draft.make_cache(512);
+    std::vector<int32_t> next(ids.begin() + 1, ids.end());
+    next.push_back(completion.ids[0]);
+    const States states = target.prefill(cache, ids, draft.capture_layers());
+    const Part whole{&draft_cache, next}, last{&cache, std::span(next).last(1)};
+    const at::Tensor carried = draft.forward(std::span(&whole, 1), draft.fuse(states.captured)).narrow(0, 299, 1);
+    const Law proposed = law_at(draft.scores(carried));
+    const Law wanted = law_at(target.logits(target.forward(std::span(&last, 1)).final_norm));
+    const int32_t id = proposed.pick(draws.draft(index, 1));
+    accepted += draws.accept(index, 1) * proposed.of(id) < wanted.of(id);
+  }
+  EXPECT_EQ(stats.accepted[0], accepted);
+  EXPECT_GT(accepted, 5);
+  EXPECT_LT(accepted, 55);
+}
+
 TEST(Eagle3Draft, StepsOverFeaturesEqualOneStepOverAll) {
   Target target = tiny::target();
   Eagle3Draft draft = tiny::draft(target, 18);
