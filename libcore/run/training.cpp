@@ -53,7 +53,7 @@ RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocati
   if (group.rank() == 0 && !invocation.plan_only()) {
     try {
       std::error_code error;
-      fs::create_directories(path_, error);
+      made_ = fs::create_directories(path_, error);
       SF_CHECK(!error, Exit::kCantCreate, "cannot create {}: {}", path_.string(), error.message());
       lock_ = DirLock::acquire(path_, invocation.command_line());
     } catch (const Error& caught) {
@@ -65,6 +65,12 @@ RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocati
   if (failure) throw *failure;
   if (code[0]) fail(static_cast<Exit>(code[0]), "rank 0 could not take the run directory {}", path_.string());
   choose(invocation);
+}
+
+RunDir::~RunDir() {
+  lock_.reset();
+  std::error_code ignored;
+  if (made_) fs::remove(path_, ignored);  // fails, as it should, once anything is inside
 }
 
 void RunDir::choose(app::Invocation& invocation) {

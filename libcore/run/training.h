@@ -25,6 +25,8 @@ class RunDir {
   // Every rank calls it. --resume auto: the newest verified checkpoint, if any; PATH: that one; none (default): a run
   // that holds checkpoints already is refused (73).
   RunDir(app::Invocation& invocation, comm::Group& group);
+  ~RunDir();  // a directory that it made and that stayed empty is removed
+  RunDir(const RunDir&) = delete;
   const std::filesystem::path& path() const { return path_; }
   const std::optional<std::filesystem::path>& resume_from() const { return resume_; }
 
@@ -32,6 +34,7 @@ class RunDir {
   void choose(app::Invocation& invocation);
   std::filesystem::path path_;
   std::optional<DirLock> lock_;  // rank 0
+  bool made_ = false;
   std::optional<std::filesystem::path> resume_;
 };
 
