@@ -54,6 +54,10 @@ struct MemoryReport {
   uint64_t at_rest = 0, peak_allocated = 0, host = 0, disk = 0;
 };
 
+// The plan an engine of `world` ranks would follow; needs no group. Errors: those of plan::make_schedule.
+plan::Schedule make_plan(const arch::ModelSpec& spec, const std::vector<model::Segment>& segments,
+                         const EngineOptions& options, int world);
+
 class Engine {
  public:
   // `spec` names parameters and says which train; segments run in order. Master weights, gradients and moments are fp32

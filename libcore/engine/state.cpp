@@ -14,29 +14,29 @@
 namespace sf::engine {
 namespace {
 
-plan::Schedule plan_of(const comm::Group& group, const arch::ModelSpec& spec,
-                       const std::vector<model::Segment>& segments, const EngineOptions& options) {
-  std::vector<arch::Segment> described;
-  for (const model::Segment& segment : segments) {
-    described.push_back({segment.name, segment.parameters, segment.reads, segment.writes, 0});
-  }
-  plan::ScheduleOptions wanted{group.world(),      options.layout, options.compute, options.mode == Mode::kRecompute,
-                               options.replicated, options.facts};
-  wanted.facts.push_back(fmt::format("threads {}", tensor::threads()));
-  return plan::make_schedule(spec, described, wanted);
-}
-
 std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
 }  // namespace
 
+plan::Schedule make_plan(const arch::ModelSpec& spec, const std::vector<model::Segment>& segments,
+                         const EngineOptions& options, int world) {
+  std::vector<arch::Segment> described;
+  for (const model::Segment& segment : segments) {
+    described.push_back({segment.name, segment.parameters, segment.reads, segment.writes, 0});
+  }
+  plan::ScheduleOptions wanted{
+      world, options.layout, options.compute, options.mode == Mode::kRecompute, options.replicated, options.facts};
+  wanted.facts.push_back(fmt::format("threads {}", tensor::threads()));
+  return plan::make_schedule(spec, described, wanted);
+}
+
 Engine::State::State(comm::Group& g, const arch::ModelSpec& spec, std::vector<model::Segment> s, EngineOptions o)
     : group(g),
       options(std::move(o)),
       segments(std::move(s)),
-      plan(plan_of(g, spec, segments, options)),
+      plan(make_plan(spec, segments, options, g.world())),
       before_bytes(tensor::memory().allocated),
       store(plan, spec, segments, group),
       at_rest_bytes(tensor::memory().allocated - before_bytes),

@@ -136,27 +136,35 @@ train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const D
   return options;
 }
 
+// What a signal, or a producer that was told to stop, asks of the loop.
+train::Stop wanted_stop(app::Invocation& invocation, const stream::Source& source) {
+  app::Stop asked = invocation.stop();
+  if (asked == app::Stop::kPublishAndGoOn) return train::Stop::kPublish;
+  return asked != app::Stop::kNone || producer_stopping(source) ? train::Stop::kFinish : train::Stop::kNo;
+}
+
 int train_eagle3(app::Invocation& invocation) {
   config::Settings& settings = invocation.settings();
   apply_device(invocation);
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
   Draft draft = open_draft(invocation);
-  std::unique_ptr<comm::Group> group = make_group(invocation);
-  RunDir run(invocation, *group);
-  std::unique_ptr<stream::Source> source = open_source(invocation, *group, wanted_contract(draft));
   model::Eagle3Options eagle3 = eagle3_options(settings);
   engine::EngineOptions engine_options = apply_engine(invocation, {"embed_tokens.weight", model::kTargetHead});
   arch::ModelSpec spec = model::eagle3_training_spec(draft.shape);
-  engine::Engine engine(*group, spec, {model::eagle3_segment(draft.shape, draft.vocabulary, eagle3)}, engine_options);
+  std::vector<model::Segment> segments{model::eagle3_segment(draft.shape, draft.vocabulary, eagle3)};
+  if (invocation.plan_only()) {
+    invocation.result(engine::make_plan(spec, segments, engine_options, invocation.ranks().world).text());
+    return 0;
+  }
+  std::unique_ptr<comm::Group> group = make_group(invocation);
+  RunDir run(invocation, *group);
+  std::unique_ptr<stream::Source> source = open_source(invocation, *group, wanted_contract(draft));
+  engine::Engine engine(*group, spec, segments, engine_options);
   train::LoopOptions loop_options = apply_loop(invocation, source->contract().rows, eagle3.reference_quirks);
   train::Checkpoints checkpoints(checkpoint_options(invocation, draft, source->contract()));
   train::Eagle3Objective objective(draft.vocabulary, eagle3);
   data::Feed feed = make_feed(*source, draft, engine_options.compute);
   app::settle_settings(invocation);
-  if (invocation.plan_only()) {
-    if (group->rank() == 0) invocation.result(engine.plan_text());
-    return 0;
-  }
   load_parameters(engine, spec, draft);
   train::Progress progress;
   if (std::optional<fs::path> from = run.resume_from()) {
@@ -165,11 +173,8 @@ int train_eagle3(app::Invocation& invocation) {
         fmt::format("resumed from {}: step {}, position {}", from->string(), progress.step, progress.cursor));
   }
   RunReport report(invocation, *group, run, progress.step, loop_options.steps);
-  auto stop = [&] {
-    return invocation.stop() == app::Stop::kFinishStep || producer_stopping(*source) ? train::Stop::kFinish
-                                                                                     : train::Stop::kNo;
-  };
-  train::Loop loop(engine, feed, objective, checkpoints, loop_options, report.sink(), stop);
+  train::Loop loop(engine, feed, objective, checkpoints, loop_options, report.sink(),
+                   [&] { return wanted_stop(invocation, *source); });
   train::LoopEnd end = loop.run(progress);
   publish_tee(invocation, *group, *source, end.exit == Exit::kOk);
   return report.finish(end);

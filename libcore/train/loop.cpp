@@ -25,7 +25,7 @@ struct Loop::Window {
 struct Loop::Agreed {
   Exit failure = Exit::kOk;
   int failed_rank = -1;
-  bool stop = false;
+  bool stop = false, publish = false;
   uint64_t begin = 0, end = 0;
   int64_t micro_batches = 0, voids = 0, tokens = 0;
   std::vector<int64_t> counts;
@@ -83,8 +83,8 @@ LoopEnd Loop::run_steps() {
     }
     if (agreed.stop) return leave(Exit::kAgain, "stopped by request");
     update(agreed, train(window, agreed));
-    if (options_.checkpoint_every > 0 && progress_.step % options_.checkpoint_every == 0)
-      checkpoints_.save(engine_, progress_);
+    bool due = options_.checkpoint_every > 0 && progress_.step % options_.checkpoint_every == 0;
+    if (due || agreed.publish) checkpoints_.save(engine_, progress_);
   }
   return leave(Exit::kOk, "");
 }
@@ -138,13 +138,16 @@ Loop::Window Loop::fetch() {
 Loop::Agreed Loop::agree(const Window& window) {
   comm::Group& group = engine_.group();
   size_t world = static_cast<size_t>(group.world());
-  std::vector<int64_t> sum(world + 3 + objective_.count_size(), 0);
+  constexpr size_t kCounts = 4;  // behind the failures: stop, publish, voids, tokens; then the objective's counts
+  std::vector<int64_t> sum(world + kCounts + objective_.count_size(), 0);
   if (window.failure) sum[group.rank()] = static_cast<int64_t>(window.failure->code());
-  sum[world] = stop_ && stop_() != Stop::kNo;
+  Stop asked = stop_ ? stop_() : Stop::kNo;
+  sum[world] = asked == Stop::kFinish;
+  sum[world + 1] = asked == Stop::kPublish;
   for (size_t i = 0; i < window.batch_counts.size(); ++i) {
-    sum[world + 1] += window.batches[i].voids;
-    sum[world + 2] += window.batches[i].tokens;
-    for (size_t c = 0; c < window.batch_counts[i].size(); ++c) sum[world + 3 + c] += window.batch_counts[i][c];
+    sum[world + 2] += window.batches[i].voids;
+    sum[world + 3] += window.batches[i].tokens;
+    for (size_t c = 0; c < window.batch_counts[i].size(); ++c) sum[world + kCounts + c] += window.batch_counts[i][c];
   }
   std::vector<int64_t> alone = sum;
   group.all_reduce_sum(sum, {"window counts", deadline(feed_.deadline_s())});
@@ -155,10 +158,11 @@ Loop::Agreed Loop::agree(const Window& window) {
     agreed.failure = static_cast<Exit>(sum[r]);
   }
   agreed.stop = sum[world] > 0;
+  agreed.publish = sum[world + 1] > 0;
   agreed.begin = window.begin, agreed.end = window.end, agreed.micro_batches = window.micro_batches;
-  agreed.voids = sum[world + 1], agreed.tokens = sum[world + 2];
+  agreed.voids = sum[world + 2], agreed.tokens = sum[world + 3];
   if (fault("train.local_counts")) sum = alone;
-  agreed.counts.assign(sum.begin() + static_cast<int64_t>(world) + 3, sum.end());
+  agreed.counts.assign(sum.begin() + static_cast<int64_t>(world + kCounts), sum.end());
   return agreed;
 }
 

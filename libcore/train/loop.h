@@ -41,7 +41,8 @@ struct LoopOptions {
   double call_deadline_s = 120;  // of the loop's own collectives, on top of the wait for data
 };
 
-enum class Stop : int { kNo = 0, kFinish = 1 };
+// What is asked of the loop at a step's start; kPublish: a checkpoint, then go on.
+enum class Stop : int { kNo = 0, kFinish = 1, kPublish = 2 };
 
 struct LoopEnd {
   Exit exit =

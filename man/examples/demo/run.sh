@@ -43,7 +43,7 @@ regenerate() {
   sf-capture regenerate -c "$here/demo.toml" --target target --prompts prompts.jsonl -o chats.jsonl >regenerate.out
 }
 accept() {  # accept DRAFT OUT
-  sf-eval accept -c "$here/demo.toml" --target target --draft "$1" --prompts held.jsonl --format json >"$2"
+  sf-eval accept -c "$here/demo.toml" --target target --draft "$1" --prompts held.jsonl --format json --set generate.max_new_tokens=48 >"$2"
 }
 
 fresh target chats.jsonl draft0 run before.json after.json report.html summary.json
