@@ -19,6 +19,7 @@ struct CallSetup {
   config::Settings settings{{}};
   RankEnv ranks;
   int group_fd = -1;
+  int life_fd = 0;  // stdin, or a copy of rank 0's
   bool quiet = false, verbose = false, paint = false, progress = true, colour = false;
 };
 
@@ -38,6 +39,7 @@ class Call : public Invocation {
   bool json_output() const override { return get("format", "text") == "json"; }
   const RankEnv& ranks() const override { return setup_.ranks; }
   int group_fd() const override { return setup_.group_fd; }
+  int life_fd() const override { return setup_.life_fd; }
   void result(std::string_view line) override;
   void log(std::string_view line) override;
   void warn(std::string_view line) override { terminal_.warn(line); }

@@ -65,7 +65,10 @@ class Invocation {
   virtual bool plan_only() const = 0;    // --plan: resolve, check, predict; touch nothing
   virtual bool json_output() const = 0;  // --format json
   virtual const RankEnv& ranks() const = 0;
-  virtual int group_fd() const = 0;                // memory file inherited from the supervisor, or -1
+  virtual int group_fd() const = 0;  // memory file inherited from the supervisor, or -1
+  // A descriptor whose end of file is the end of whoever feeds this command: stdin, on every rank of --ranks N (only
+  // rank 0 may read from it).
+  virtual int life_fd() const = 0;
   virtual void result(std::string_view line) = 0;  // stdout of rank 0: one line and newline, flushed; kIo if it fails
   virtual void log(std::string_view line) = 0;     // stderr, with "sf-train[rank]: " in front
   virtual void warn(std::string_view line) = 0;

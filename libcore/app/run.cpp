@@ -220,9 +220,11 @@ int run_verb(const Command& command, Parsed parsed, const std::vector<std::strin
   if (setup.ranks.source != "supervisor" || setup.parsed.has("plan")) return call_verb(std::move(setup));
   // Nothing of this process may be shared with the ranks but descriptors: no thread, library or socket exists yet.
   Terminal terminal({.prefix = command.name + ": ", .quiet = setup.quiet, .colour = setup.colour});
+  UniqueFd life(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));  // ranks lose stdin, but see the end of who feeds them
   auto child = [&](int rank, int control_fd) {
     setup.ranks.rank = setup.ranks.local_rank = rank;
     setup.group_fd = control_fd;
+    if (rank != 0) setup.life_fd = life.get();
     return call_verb(setup);
   };
   return supervise(setup.ranks.world, child, {.say = [&](std::string_view line) { terminal.warn(line); }});

@@ -63,7 +63,7 @@ std::unique_ptr<stream::Source> open_stream(app::Invocation& invocation, comm::G
         !invocation.stdin_is_terminal(), Exit::kUsage,
         "--from - reads a stream's handle from a pipe, but stdin is a terminal; pipe sf-capture features into this "
         "command, or give a directory");
-    if (group.rank() == 0) options.life_fd = STDIN_FILENO;
+    options.life_fd = invocation.life_fd();
   } else {
     options.handle_file = from;
     options.rejoin_s = rejoin;
