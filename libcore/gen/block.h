@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One transformer block for inference, shared by the target and the EAGLE3 draft: fused projections, cached attention.
-// Every row's bits depend on its own sequence alone (design.md 4.4).
+// Every row's bits depend on its own sequence alone (shardforge(7), Numbers).
 #pragma once
 #include <cstdint>
 #include <span>

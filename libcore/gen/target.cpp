@@ -16,7 +16,7 @@
 namespace sf::gen {
 namespace {
 
-constexpr int64_t kCut = 256;  // design.md 4.4
+constexpr int64_t kCut = 256;  // shardforge(7), Numbers
 
 BlockShape shape_of(const arch::Decoder& d, int64_t layer) {
   return {.in = d.hidden,

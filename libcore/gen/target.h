@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The target model for inference. One forward serves capture, prefill, decode and verification: a row's bits depend on
-// its sequence alone, not on how many rows or sequences share the forward (design.md 4.4).
+// its sequence alone, not on how many rows or sequences share the forward (shardforge(7), Numbers).
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Spans of fp32 under the engine: AdamW, the fold, the exact norm. An element's result never depends on where its
-// interval begins (design.md 4.2). Spans of one call have equal sizes.
+// interval begins (shardforge(7), Numbers). Spans of one call have equal sizes.
 #pragma once
 #include <array>
 #include <cstdint>

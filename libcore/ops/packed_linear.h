@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers for inference: weights packed once, rows computed independently of each other. design.md 4.4.
+// Linear layers for inference: weights packed once, rows computed independently of each other. shardforge(7), Numbers.
 #pragma once
 #include <cstdint>
 #include <memory>

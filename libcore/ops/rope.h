@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary position embedding, half-split form (models_text_scoring 1.5; design.md 4.5).
+// Rotary position embedding, half-split form (models_text_scoring 1.5).
 #pragma once
 #include <span>
 

@@ -52,6 +52,16 @@ stream::StreamOptions stream_options(app::Invocation& invocation, comm::Group& g
   return options;
 }
 
+// A producer that ends before it names its stream is a peer that is gone; why, it said itself.
+stream::Handle handle_from_pipe(Deadline deadline) {
+  try {
+    return stream::read_handle(STDIN_FILENO, deadline);
+  } catch (const Error& error) {
+    if (error.code() != Exit::kNoInput) throw;
+    fail(Exit::kUnavailable, "the producer ended before it named its stream; its own last line says why");
+  }
+}
+
 std::unique_ptr<stream::Source> open_stream(app::Invocation& invocation, comm::Group& group,
                                             const stream::Contract& wanted, const std::string& from) {
   config::Settings& settings = invocation.settings();
@@ -72,7 +82,7 @@ std::unique_ptr<stream::Source> open_stream(app::Invocation& invocation, comm::G
                    pipe ? "0 handle files (a pipe ends with its producer)" : "1 handle file", "stream");
   std::string handle = shared_text(group, [&] {
     Deadline deadline = Deadline::after(Seconds(kHandleWait));
-    return (pipe ? stream::read_handle(STDIN_FILENO, deadline) : stream::wait_for_handle_file(from, deadline)).line();
+    return (pipe ? handle_from_pipe(deadline) : stream::wait_for_handle_file(from, deadline)).line();
   });
   return stream::StreamSource::connect(handle, std::move(options));
 }

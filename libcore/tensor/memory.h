@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU allocator behind every tensor: it caches, asks for huge pages, and counts (design.md 5.3).
+// The CPU allocator behind every tensor: it caches, asks for huge pages, and counts.
 #pragma once
 #include <cstdint>
 

@@ -107,15 +107,15 @@ void write_rows(const ckpt::Checkpoint& from, const std::string& name, const std
   }
 }
 
-std::string init_of(const arch::Parameter& p, bool random_head) {
-  if (!random_head) return p.init;
+std::string init_of(const arch::Parameter& p, bool target_head) {
+  if (target_head) return p.init;
   return p.init.starts_with("rows:") ? "normal:0.02" : p.init.starts_with("copy:") ? "ones" : p.init;
 }
 
 // The new value of one parameter, as arch::describe says it starts. `target` and `map` outlive the source.
 ckpt::TensorSource new_parameter(const arch::Parameter& p, const InitDraftOptions& options,
                                  const ckpt::Checkpoint& target, const arch::VocabMap& map) {
-  std::string init = init_of(p, options.random_head), of = init.substr(init.find(':') + 1);
+  std::string init = init_of(p, options.target_head), of = init.substr(init.find(':') + 1);
   Dtype as = options.dtype;
   int64_t count = numel(p.shape);
   auto write = [=, &target, &map, name = p.name, shape = p.shape, seed = options.seed](const Sink& sink) {

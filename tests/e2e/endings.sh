@@ -19,7 +19,7 @@ status() { [ "$(cat $1.rc)" = "$2" ] || { cat cap.err train.err; die "$3: $1 end
 pipe a; started a
 pkill -TERM -o -f "^sf-train eagle3 .*-o $work/a" ; ended
 status train 75 "TERM on the trainer"; status cap 0 "TERM on the trainer"
-pipe a; for _ in $(seq 100); do grep -q resum train.err && break; sleep 0.05; done; sleep 0.5
+pipe a; for _ in $(seq 100); do grep -q 'resumed from' train.err && break; sleep 0.05; done; sleep 0.5
 pkill -KILL -f "^sf-capture features .*--rejected $work" ; ended
 status train 69 "capture killed"; grep -q "capture\|producer" train.err || die "the trainer does not say who died"
 [ -e a/latest ] || die "nothing published after the producer died"

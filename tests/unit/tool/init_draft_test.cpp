@@ -64,8 +64,9 @@ TEST(InitDraft, TheVocabularyIsCountedOverSupervisedTokensOnly) {
   EXPECT_EQ(map.used, (std::vector<int64_t>{'a', 'b', 258}));  // a 3, b 2, end of turn 2, c 1; the question's z none
 }
 
-TEST(InitDraft, TheHeadStartsAsTheTargetsRowsAndTheNormAsItsFinalNorm) {
+TEST(InitDraft, ATargetHeadStartsAsTheTargetsRowsAndTheNormAsItsFinalNorm) {
   Case c;
+  c.options.target_head = true;
   ckpt::Checkpoint draft = c.made(), target = ckpt::Checkpoint::open(c.options.target);
   std::vector<float> head = floats_of(draft, "lm_head.weight"), whole = floats_of(target, "lm_head.weight");
   ASSERT_EQ(draft.info("lm_head.weight").shape, (Shape{3, kHidden}));
@@ -76,9 +77,8 @@ TEST(InitDraft, TheHeadStartsAsTheTargetsRowsAndTheNormAsItsFinalNorm) {
   EXPECT_EQ(floats_of(draft, "norm.weight"), floats_of(target, "model.norm.weight"));
 }
 
-TEST(InitDraft, ARandomHeadIsNormalAndItsNormOne) {
+TEST(InitDraft, TheHeadIsNormalAndItsNormOne) {
   Case c;
-  c.options.random_head = true;
   ckpt::Checkpoint draft = c.made();
   EXPECT_EQ(floats_of(draft, "norm.weight"), std::vector<float>(kHidden, 1.0f));
   EXPECT_LT(std::abs(floats_of(draft, "lm_head.weight")[0]), 0.2f);
