@@ -68,7 +68,10 @@ void Call::result(std::string_view line) {
 }
 
 void Call::finish() {
-  if (result_to_file_ && setup_.ranks.rank == 0) write_atomic(get("output"), result_text_);
+  if (result_to_file_ && setup_.ranks.rank == 0) {
+    refuse_to_replace(get("output"));
+    write_atomic(get("output"), result_text_);
+  }
 }
 
 void Call::log(std::string_view line) {

@@ -10,7 +10,9 @@ using Seconds = std::chrono::duration<double>;
 
 class Deadline {
  public:
-  static Deadline after(Seconds span) { return Deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(span)); }
+  static Deadline after(Seconds span) {
+    return Deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(span));
+  }
   static Deadline after_ms(int64_t ms) { return after(Seconds(static_cast<double>(ms) / 1e3)); }
   bool passed() const { return Clock::now() >= when_; }
   Seconds left() const { return std::max(Seconds(0), Seconds(when_ - Clock::now())); }

@@ -15,22 +15,28 @@ struct Row {
   size_t size;
   std::string_view name;
 };
-constexpr Row kRows[] = {{Dtype::kF32, 4, "F32"}, {Dtype::kF16, 2, "F16"}, {Dtype::kBF16, 2, "BF16"},
-                         {Dtype::kF64, 8, "F64"}, {Dtype::kI64, 8, "I64"}, {Dtype::kI32, 4, "I32"},
-                         {Dtype::kI16, 2, "I16"}, {Dtype::kI8, 1, "I8"},   {Dtype::kU8, 1, "U8"},
+constexpr Row kRows[] = {{Dtype::kF32, 4, "F32"},  {Dtype::kF16, 2, "F16"}, {Dtype::kBF16, 2, "BF16"},
+                         {Dtype::kF64, 8, "F64"},  {Dtype::kI64, 8, "I64"}, {Dtype::kI32, 4, "I32"},
+                         {Dtype::kI16, 2, "I16"},  {Dtype::kI8, 1, "I8"},   {Dtype::kU8, 1, "U8"},
                          {Dtype::kBool, 1, "BOOL"}};
 
-bool is_float(Dtype t) { return t == Dtype::kF32 || t == Dtype::kF16 || t == Dtype::kBF16 || t == Dtype::kF64; }
+bool is_float(Dtype t) {
+  return t == Dtype::kF32 || t == Dtype::kF16 || t == Dtype::kBF16 || t == Dtype::kF64;
+}
 
 double read_float(const std::byte* p, Dtype type) {
   uint16_t bits;
   float f;
   double d;
   switch (type) {
-    case Dtype::kF32: return std::memcpy(&f, p, 4), f;
-    case Dtype::kF64: return std::memcpy(&d, p, 8), d;
-    case Dtype::kBF16: return std::memcpy(&bits, p, 2), bf16_to_float(bits);
-    default: return std::memcpy(&bits, p, 2), half_to_float(bits);
+    case Dtype::kF32:
+      return std::memcpy(&f, p, 4), f;
+    case Dtype::kF64:
+      return std::memcpy(&d, p, 8), d;
+    case Dtype::kBF16:
+      return std::memcpy(&bits, p, 2), bf16_to_float(bits);
+    default:
+      return std::memcpy(&bits, p, 2), half_to_float(bits);
   }
 }
 
@@ -38,18 +44,30 @@ void write_float(std::byte* p, Dtype type, double value) {
   float f = static_cast<float>(value);
   uint16_t bits;
   switch (type) {
-    case Dtype::kF32: std::memcpy(p, &f, 4); return;
-    case Dtype::kF64: std::memcpy(p, &value, 8); return;
-    case Dtype::kBF16: bits = float_to_bf16(f); break;
-    default: bits = float_to_half(f); break;
+    case Dtype::kF32:
+      std::memcpy(p, &f, 4);
+      return;
+    case Dtype::kF64:
+      std::memcpy(p, &value, 8);
+      return;
+    case Dtype::kBF16:
+      bits = float_to_bf16(f);
+      break;
+    default:
+      bits = float_to_half(f);
+      break;
   }
   std::memcpy(p, &bits, 2);
 }
 
 }  // namespace
 
-size_t size_of(Dtype type) { return kRows[static_cast<int>(type)].size; }
-std::string_view name_of(Dtype type) { return kRows[static_cast<int>(type)].name; }
+size_t size_of(Dtype type) {
+  return kRows[static_cast<int>(type)].size;
+}
+std::string_view name_of(Dtype type) {
+  return kRows[static_cast<int>(type)].name;
+}
 
 std::optional<Dtype> dtype_from_name(std::string_view name) {
   for (const Row& row : kRows)
@@ -65,7 +83,9 @@ std::optional<Dtype> dtype_from_config(std::string_view name) {
   return std::nullopt;
 }
 
-float bf16_to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+float bf16_to_float(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 uint16_t float_to_bf16(float value) {
   uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -105,8 +125,8 @@ void convert(std::span<const std::byte> from, Dtype from_type, std::span<std::by
     if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
     return;
   }
-  SF_CHECK(is_float(from_type) && is_float(to_type), Exit::kData, "cannot convert {} to {}: only floating types convert",
-           name_of(from_type), name_of(to_type));
+  SF_CHECK(is_float(from_type) && is_float(to_type), Exit::kData,
+           "cannot convert {} to {}: only floating types convert", name_of(from_type), name_of(to_type));
   size_t step_from = size_of(from_type), step_to = size_of(to_type);
   for (size_t i = 0; i < count; ++i)
     write_float(to.data() + i * step_to, to_type, read_float(from.data() + i * step_from, from_type));

@@ -11,9 +11,9 @@ namespace sf {
 
 enum class Dtype : uint8_t { kF32, kF16, kBF16, kF64, kI64, kI32, kI16, kI8, kU8, kBool };
 
-size_t size_of(Dtype type);                               // bytes of one element
-std::string_view name_of(Dtype type);                     // "F32", "BF16", "BOOL", ...
-std::optional<Dtype> dtype_from_name(std::string_view);   // safetensors name; nullopt: unknown
+size_t size_of(Dtype type);                              // bytes of one element
+std::string_view name_of(Dtype type);                    // "F32", "BF16", "BOOL", ...
+std::optional<Dtype> dtype_from_name(std::string_view);  // safetensors name; nullopt: unknown
 // Names of config files: "float32", "bfloat16", "float16" (an optional "torch." in front); also "fp32" and "bf16".
 std::optional<Dtype> dtype_from_config(std::string_view);
 

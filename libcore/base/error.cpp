@@ -9,7 +9,9 @@ namespace sf {
 Error::Error(Exit code, std::string message) : code_(code), message_(std::move(message)), full_(message_) {}
 Error::~Error() = default;
 
-void Error::add_context(std::string_view where) { full_ = fmt::format("{}: {}", where, full_); }
+void Error::add_context(std::string_view where) {
+  full_ = fmt::format("{}: {}", where, full_);
+}
 
 std::string errno_text(int number) {
   char buffer[128];

@@ -25,7 +25,7 @@ enum class Exit : int {
   kAgain = 75,        // stopped by request; what was done is kept: run me again
   kProtocol = 76,     // contract, version or digest differs
   kNoPermission = 77,
-  kConfig = 78,       // configuration
+  kConfig = 78,  // configuration
 };
 
 // Says what was wanted, what was found, where, and what to do. Callers prepend context; nobody re-words.
@@ -35,9 +35,9 @@ class Error : public std::exception {
   ~Error() override;  // key function: one type_info in libshardforge, so the class crosses dlopen borders
 
   Exit code() const { return code_; }
-  const std::string& message() const { return message_; }       // without context
+  const std::string& message() const { return message_; }               // without context
   const char* what() const noexcept override { return full_.c_str(); }  // "outer: inner: message"
-  void add_context(std::string_view where);                     // prepends
+  void add_context(std::string_view where);                             // prepends
 
  private:
   Exit code_;
@@ -58,12 +58,13 @@ Exit exit_of_errno(int number, Exit otherwise);
 }  // namespace sf
 
 // A condition that hostile input, users or the system can break: always checked.
-#define SF_CHECK(condition, code, ...)               \
-  do {                                               \
+#define SF_CHECK(condition, code, ...)                 \
+  do {                                                 \
     if (!(condition)) ::sf::fail((code), __VA_ARGS__); \
   } while (0)
 // A condition that only our own fault can break: exit 70 with file and line.
-#define SF_ASSERT(condition)                                                                                    \
-  do {                                                                                                          \
-    if (!(condition)) ::sf::fail(::sf::Exit::kSoftware, "{}:{}: assertion failed: {}", __FILE__, __LINE__, #condition); \
+#define SF_ASSERT(condition)                                                                            \
+  do {                                                                                                  \
+    if (!(condition))                                                                                   \
+      ::sf::fail(::sf::Exit::kSoftware, "{}:{}: assertion failed: {}", __FILE__, __LINE__, #condition); \
   } while (0)

@@ -8,6 +8,8 @@ namespace sf {
 // True if the environment asks for the named fault. Every name used must be listed in tests/fault/switches.txt.
 bool fault(std::string_view name);
 #else
-constexpr bool fault(std::string_view) { return false; }
+constexpr bool fault(std::string_view) {
+  return false;
+}
 #endif
 }  // namespace sf

@@ -60,8 +60,8 @@ std::string read_file(const fs::path& path, size_t limit) {
     if (got < 0 && errno == EINTR) continue;
     SF_CHECK(got >= 0, Exit::kIo, "cannot read {}: {}", path.string(), errno_text(errno));
     if (got == 0) return text;
-    SF_CHECK(text.size() + static_cast<size_t>(got) <= limit, Exit::kData, "{} is larger than the {} bytes allowed here",
-             path.string(), limit);
+    SF_CHECK(text.size() + static_cast<size_t>(got) <= limit, Exit::kData,
+             "{} is larger than the {} bytes allowed here", path.string(), limit);
     text.append(buffer, static_cast<size_t>(got));
   }
 }
@@ -97,8 +97,18 @@ void sync_fd(int fd, const fs::path& path) {
 
 void sync_dir(const fs::path& dir) {
   UniqueFd fd(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  SF_CHECK(fd.valid(), exit_of_errno(errno, Exit::kIo), "cannot open directory {}: {}", dir.string(), errno_text(errno));
+  SF_CHECK(fd.valid(), exit_of_errno(errno, Exit::kIo), "cannot open directory {}: {}", dir.string(),
+           errno_text(errno));
   sync_fd(fd.get(), dir);
+}
+
+void refuse_to_replace(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;
+  fs::path dir = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  bool published = fs::exists(dir / "manifest.json", ignored) || fs::exists(dir / "contract.json", ignored);
+  SF_CHECK(!published && path.filename() != "metrics.jsonl", Exit::kCantCreate,
+           "{} is part of what was published there; choose another -o", path.string());
 }
 
 void write_atomic(const fs::path& path, std::string_view text) {
@@ -122,14 +132,16 @@ DirLock DirLock::acquire(const fs::path& dir, std::string_view who) {
   fs::path file = dir / ".lock";
   for (;;) {
     UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    SF_CHECK(fd.valid(), exit_of_errno(errno, Exit::kCantCreate), "cannot create {}: {}", file.string(), errno_text(errno));
+    SF_CHECK(fd.valid(), exit_of_errno(errno, Exit::kCantCreate), "cannot create {}: {}", file.string(),
+             errno_text(errno));
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       std::string owner = read_file(file, 4096);
       fail(Exit::kCantCreate, "{} is in use by {}; choose another -o, or wait until that run ends", dir.string(),
            owner.empty() ? "another run" : owner);
     }
     // The previous owner may have removed the file between our open and our lock: then the lock guards nothing.
-    struct stat ours {}, now {};
+    struct stat ours {
+    }, now{};
     if (fstat(fd.get(), &ours) != 0 || stat(file.c_str(), &now) != 0 || ours.st_ino != now.st_ino) continue;
     char host[256] = "";
     gethostname(host, sizeof host - 1);

@@ -19,7 +19,11 @@ class UniqueFd {
   ~UniqueFd();
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
-  int release() { int fd = fd_; fd_ = -1; return fd; }
+  int release() {
+    int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
   void close(std::string_view what);  // throws kIo: a full disk may only show here
 
  private:
@@ -35,6 +39,9 @@ void write_all(int fd, std::string_view text, const std::filesystem::path& path_
 void pread_exact(int fd, std::span<std::byte> into, uint64_t offset, const std::filesystem::path& path_for_messages);
 void sync_fd(int fd, const std::filesystem::path& path_for_messages);
 void sync_dir(const std::filesystem::path& dir);
+// Throws kCantCreate if `path` is a part of what another verb published: a file of a checkpoint or of a feature
+// directory (beside manifest.json or contract.json), or a run's metrics. Called before a result replaces a file.
+void refuse_to_replace(const std::filesystem::path& path);
 // Temporary sibling, fsync, rename, fsync of the directory: readers see the old bytes or the new ones. On any error
 // the temporary file is removed.
 void write_atomic(const std::filesystem::path& path, std::string_view text);

@@ -9,21 +9,33 @@
 
 namespace sf {
 
-uint64_t xxh3_64(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
-uint64_t xxh3_64(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
+uint64_t xxh3_64(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+uint64_t xxh3_64(std::string_view text) {
+  return XXH3_64bits(text.data(), text.size());
+}
 
 struct Xxh3::State {
   XXH3_state_t* xxh = XXH3_createState();
   ~State() { XXH3_freeState(xxh); }
 };
 
-Xxh3::Xxh3() : state_(std::make_unique<State>()) { XXH3_64bits_reset(state_->xxh); }
+Xxh3::Xxh3() : state_(std::make_unique<State>()) {
+  XXH3_64bits_reset(state_->xxh);
+}
 Xxh3::~Xxh3() = default;
 Xxh3::Xxh3(Xxh3&&) noexcept = default;
-void Xxh3::update(std::span<const std::byte> bytes) { XXH3_64bits_update(state_->xxh, bytes.data(), bytes.size()); }
-uint64_t Xxh3::digest() const { return XXH3_64bits_digest(state_->xxh); }
+void Xxh3::update(std::span<const std::byte> bytes) {
+  XXH3_64bits_update(state_->xxh, bytes.data(), bytes.size());
+}
+uint64_t Xxh3::digest() const {
+  return XXH3_64bits_digest(state_->xxh);
+}
 
-std::string hex64(uint64_t value) { return fmt::format("{:016x}", value); }
+std::string hex64(uint64_t value) {
+  return fmt::format("{:016x}", value);
+}
 
 std::string sha256_hex(std::span<const std::byte> bytes) {
   unsigned char digest[32];
@@ -35,6 +47,8 @@ std::string sha256_hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-std::string sha256_hex(std::string_view text) { return sha256_hex(std::as_bytes(std::span(text.data(), text.size()))); }
+std::string sha256_hex(std::string_view text) {
+  return sha256_hex(std::as_bytes(std::span(text.data(), text.size())));
+}
 
 }  // namespace sf

@@ -90,16 +90,32 @@ void dump_string(const std::string& text, std::string& out) {
   out += '"';
   for (unsigned char c : text) {
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
       default:
-        if (c < 0x20) out += fmt::format("\\u{:04x}", c);
-        else out += static_cast<char>(c);
+        if (c < 0x20)
+          out += fmt::format("\\u{:04x}", c);
+        else
+          out += static_cast<char>(c);
     }
   }
   out += '"';
@@ -112,11 +128,16 @@ void newline(int indent, int depth, std::string& out) {
 }
 
 void dump_value(const Json& value, int indent, int depth, std::string& out) {
-  if (value.is_null()) out += "null";
-  else if (value.is_bool()) out += value.as_bool() ? "true" : "false";
-  else if (value.is_int()) out += std::to_string(value.as_int());
-  else if (value.is_number()) out += std::isfinite(value.as_double()) ? double_text(value.as_double()) : "null";
-  else if (value.is_string()) dump_string(value.as_string(), out);
+  if (value.is_null())
+    out += "null";
+  else if (value.is_bool())
+    out += value.as_bool() ? "true" : "false";
+  else if (value.is_int())
+    out += std::to_string(value.as_int());
+  else if (value.is_number())
+    out += std::isfinite(value.as_double()) ? double_text(value.as_double()) : "null";
+  else if (value.is_string())
+    dump_string(value.as_string(), out);
   else if (value.is_array()) {
     out += '[';
     bool first = true;
@@ -186,7 +207,9 @@ const char* Json::type_name() const {
   return kNames[value_.index()];
 }
 
-bool Json::as_bool() const { return is_bool() ? std::get<bool>(value_) : (wrong_type("a boolean", *this), false); }
+bool Json::as_bool() const {
+  return is_bool() ? std::get<bool>(value_) : (wrong_type("a boolean", *this), false);
+}
 int64_t Json::as_int() const {
   if (!is_int()) wrong_type("an integer", *this);
   return std::get<int64_t>(value_);
@@ -208,8 +231,12 @@ const Json::Object& Json::as_object() const {
   if (!is_object()) wrong_type("an object", *this);
   return std::get<Object>(value_);
 }
-Json::Array& Json::as_array() { return const_cast<Array&>(std::as_const(*this).as_array()); }
-Json::Object& Json::as_object() { return const_cast<Object&>(std::as_const(*this).as_object()); }
+Json::Array& Json::as_array() {
+  return const_cast<Array&>(std::as_const(*this).as_array());
+}
+Json::Object& Json::as_object() {
+  return const_cast<Object&>(std::as_const(*this).as_object());
+}
 
 const Json* Json::find(std::string_view key) const {
   if (!is_object()) return nullptr;

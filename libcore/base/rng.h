@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counter-based randomness: a value is a function of (seed, purpose, index, element) and of nothing else, so it does not
-// depend on world size, batch shape or call order. Philox 4x32-10 (Salmon et al., SC 2011).
+// Counter-based randomness: a value is a function of (seed, purpose, index, element) and of nothing else, so it does
+// not depend on world size, batch shape or call order. Philox 4x32-10 (Salmon et al., SC 2011).
 #pragma once
 #include <array>
 #include <cstdint>

@@ -20,7 +20,9 @@ int64_t numel(const Shape& shape) {
   return product;
 }
 
-std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string to_string(const Shape& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 HostTensor::HostTensor(Dtype dtype, Shape shape) : dtype_(dtype), shape_(std::move(shape)) {
   bytes_ = static_cast<size_t>(numel(shape_)) * size_of(dtype);

@@ -41,9 +41,13 @@ class HostTensor {
   const std::byte* data() const { return data_.get(); }
   TensorView view() const { return {data_.get(), dtype_, shape_}; }
   template <typename T>
-  std::span<T> as() { return {reinterpret_cast<T*>(data_.get()), bytes_ / sizeof(T)}; }
+  std::span<T> as() {
+    return {reinterpret_cast<T*>(data_.get()), bytes_ / sizeof(T)};
+  }
   template <typename T>
-  std::span<const T> as() const { return {reinterpret_cast<const T*>(data_.get()), bytes_ / sizeof(T)}; }
+  std::span<const T> as() const {
+    return {reinterpret_cast<const T*>(data_.get()), bytes_ / sizeof(T)};
+  }
   const std::shared_ptr<std::byte>& storage() const { return data_; }
 
  private:

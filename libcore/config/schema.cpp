@@ -38,10 +38,10 @@ void add_training(std::vector<Key>& keys) {
           real("training.warmup_ratio", 0.015, 0, 1, "warm-up, as a share of all steps"),
           real("training.max_grad_norm", 0.5, 0, kMost, "clip the global gradient norm to this; 0: no clipping"),
           real("training.weight_decay", 0, 0, 1, "decoupled weight decay of AdamW"),
-          real("training.beta1", 0.9, 0, 1, "decay of AdamW's first moment"),
-          real("training.beta2", 0.999, 0, 1, "decay of AdamW's second moment"),
+          real("training.beta1", 0.9, 0, 0.999999, "decay of AdamW's first moment"),
+          real("training.beta2", 0.999, 0, 0.9999999, "decay of AdamW's second moment"),
           real("training.eps", 1e-8, 0, 1, "term added to AdamW's denominator"),
-          whole("training.batch_size", 1, 1, 65536, "rows in a micro-batch"),
+          whole("training.batch_size", 1, 1, 4096, "rows in a micro-batch"),
           whole("training.micro_batches", 8, 1, 1048576, "micro-batches in a window (one step), all ranks together"),
           real("training.epochs", 1, 0, 1e6, "passes over the data"),
           whole("training.total_steps", 0, 0, kMostInt, "length of the schedule in steps; 0: from the epochs"),
@@ -58,18 +58,17 @@ void add_training(std::vector<Key>& keys) {
 }
 
 void add_engine(std::vector<Key>& keys) {
-  keys.insert(
-      keys.end(),
-      {
-          word("engine.device", "cpu", {"cpu", "cuda"}, "where the tensors live"),
-          whole("engine.threads", 0, 0, 4096,
-                "threads a rank; 0: the CPUs it may use, divided by the ranks on this host"),
-          word("engine.mode", "keep", {"keep", "recompute"}, "keep the graph for backward, or rebuild it"),
-          word("engine.compute_dtype", "fp32", {"fp32", "bf16"}, "type of gathered parameters and activations"),
-          word("engine.numerics", "exact", {"exact"}, "exact: any world size gives the same bits"),
-          real("engine.call_deadline_s", 120, 0.1, 86400, "seconds a collective call may wait for a peer"),
-          word("shard.backend", "fsdp2", {"fsdp2", "fsdp1", "replicate"}, "rule that cuts parameters into intervals"),
-      });
+  keys.insert(keys.end(),
+              {
+                  word("engine.device", "cpu", {"cpu", "cuda"}, "where the tensors live"),
+                  whole("engine.threads", 0, 0, 4096,
+                        "threads a rank; 0: the CPUs it may use, divided by the ranks on this host"),
+                  word("engine.mode", "keep", {"keep", "recompute"}, "keep the graph for backward, or rebuild it"),
+                  word("engine.compute_dtype", "fp32", {"fp32", "bf16"}, "type of gathered parameters and activations"),
+                  word("engine.numerics", "exact", {"exact"}, "exact: any world size gives the same bits"),
+                  real("engine.call_deadline_s", 120, 0.1, 86400, "seconds a collective call may wait for a peer"),
+                  word("shard.backend", "fsdp2", {"fsdp2", "fsdp1"}, "rule that cuts parameters into intervals"),
+              });
 }
 
 void add_capture(std::vector<Key>& keys) {
@@ -100,7 +99,7 @@ void add_generate(std::vector<Key>& keys) {
           whole("generate.batch", 8, 1, 64, "sequences decoded together"),
           real("generate.temperature", 0, 0, 100, "soft-max temperature; 0: greedy"),
           whole("generate.top_k", 0, 0, 1e9, "keep the k likeliest tokens; 0: all"),
-          real("generate.top_p", 1, 0, 1, "keep the likeliest tokens up to this mass"),
+          real("generate.top_p", 1, 1e-6, 1, "keep the likeliest tokens up to this mass"),
           real("generate.min_p", 0, 0, 1, "drop tokens below this share of the likeliest one's probability"),
           real("generate.repetition_penalty", 1, 0.01, 100, "penalty of tokens seen before; 1: none"),
           whole("generate.seed", 42, 0, kMostInt, "seed of sampling"),

@@ -102,6 +102,12 @@ Capture prepare(app::Invocation& invocation) {
                                   rule == "turn" ? text::MaskRule::kTurn : text::MaskRule::kReference,
                                   static_cast<size_t>(max_length));
   SF_CHECK(!capture.rows.empty(), Exit::kData, "{} holds no row", invocation.get("data"));
+  int64_t positions = capture.target.model.decoder().max_positions;
+  for (text::ChatRow& row : capture.rows) {
+    if (!row.rejected.empty() || std::ssize(row.encoded.ids) <= positions) continue;
+    row.rejected = fmt::format("{} tokens, but the target has {} positions; lower capture.max_length",
+                               row.encoded.ids.size(), positions);
+  }
   stream::Contract& contract = capture.contract = eagle3_contract(capture.target, draft);
   contract.feature_dtype = name_of(capture.feature);
   contract.max_length = max_length;
@@ -217,7 +223,11 @@ int capture_features(app::Invocation& invocation) {
     invocation.result(capture.contract.to_json().dump(2));
     return 0;
   }
-  write_rejected(invocation, capture.rows, invocation.get("rejected", invocation.get("data") + ".rejected"));
+  std::error_code ignored;
+  fs::path rejected = invocation.get("rejected", invocation.get("data") + ".rejected");
+  SF_CHECK(!fs::equivalent(rejected, invocation.get("data"), ignored), Exit::kUsage,
+           "--rejected {} is the data file itself", rejected.string());
+  write_rejected(invocation, capture.rows, rejected);
   return to_dir ? to_directory(invocation, capture) : to_stream(invocation, capture);
 }
 

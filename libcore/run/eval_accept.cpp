@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <map>
+#include <optional>
 
 #include "arch/eagle3.h"
 #include "base/error.h"
@@ -60,23 +61,26 @@ Timing time_both(OpenTarget& target, gen::Eagle3Draft& draft, std::span<const ge
   return timing;
 }
 
-Json to_json(const gen::SpeculativeStats& stats, const gen::GenerateStats& plain, const Equality& equality,
-             const Timing& timing, const app::Invocation& invocation) {
+Json to_json(const gen::SpeculativeStats& stats, const gen::GenerateStats& plain,
+             const std::optional<Equality>& equality, const Timing& timing, const app::Invocation& invocation) {
   Json rates = Json::array();
   for (size_t i = 0; i < stats.tried.size(); ++i) {
     double share = stats.tried[i] ? static_cast<double>(stats.accepted[i]) / static_cast<double>(stats.tried[i]) : 0;
-    rates.push(Json::object().set("accepted", stats.accepted[i]).set("tried", stats.tried[i]).set("rate", share));
+    rates.push(Json::object()
+                   .set("accepted", stats.accepted[i])
+                   .set("tried", stats.tried[i])
+                   .set("rate", stats.tried[i] ? Json(share) : Json()));
   }
   Json result = Json::object();
   result.set("draft", invocation.get("draft"))
       .set("prompts", stats.all.prompts)
-      .set("acceptance_length", stats.acceptance_length())
+      .set("acceptance_length", stats.verifications ? Json(stats.acceptance_length()) : Json())
       .set("committed", stats.committed)
       .set("verifications", stats.verifications)
       .set("positions", std::move(rates))
-      .set("greedy_equal", equality.different == 0)
-      .set("greedy_ties", equality.ties)
-      .set("greedy_different", equality.different)
+      .set("greedy_equal", equality ? Json(equality->different == 0) : Json())
+      .set("greedy_ties", equality ? Json(equality->ties) : Json())
+      .set("greedy_different", equality ? Json(equality->different) : Json())
       .set("new_tokens", stats.all.new_tokens)
       .set("target_forwards_plain", plain.target_forwards)
       .set("target_forwards_draft", stats.all.target_forwards)
@@ -87,18 +91,24 @@ Json to_json(const gen::SpeculativeStats& stats, const gen::GenerateStats& plain
   return result;
 }
 
+// A ratio, or what stands for one without a denominator.
+std::string ratio(const Json& value) {
+  return value.is_null() ? "not run" : fmt::format("{:.3f}", value.as_double());
+}
+
 std::string to_text(const Json& json) {
   std::string text =
-      fmt::format("acceptance length {:.3f}  ({} tokens in {} verifications, bonus included; n = {} prompts)\n",
-                  json.at("acceptance_length").as_double(), json.at("committed").as_int(),
-                  json.at("verifications").as_int(), json.at("prompts").as_int());
+      fmt::format("acceptance length {}  ({} tokens in {} verifications, bonus included; n = {} prompts)\n",
+                  ratio(json.at("acceptance_length")), json.at("committed").as_int(), json.at("verifications").as_int(),
+                  json.at("prompts").as_int());
   int position = 0;
   for (const Json& row : json.at("positions").as_array())
-    text += fmt::format("draft token {}      {:.3f}  ({} of {})\n", ++position, row.at("rate").as_double(),
+    text += fmt::format("draft token {}      {}  ({} of {})\n", ++position, ratio(row.at("rate")),
                         row.at("accepted").as_int(), row.at("tried").as_int());
-  text +=
-      fmt::format("greedy equal       {} ({} ties, {} different)\n", json.at("greedy_equal").as_bool() ? "yes" : "NO",
-                  json.at("greedy_ties").as_int(), json.at("greedy_different").as_int());
+  if (json.at("greedy_equal").is_bool())
+    text +=
+        fmt::format("greedy equal       {} ({} ties, {} different)\n", json.at("greedy_equal").as_bool() ? "yes" : "NO",
+                    json.at("greedy_ties").as_int(), json.at("greedy_different").as_int());
   text += fmt::format("tokens/s, one at a time: {:.1f} plain, {:.1f} with the draft ({} prompts)\n",
                       json.at("tokens_per_s_plain").as_double(), json.at("tokens_per_s_draft").as_double(),
                       json.at("timed_prompts").as_int());
@@ -133,7 +143,8 @@ int eval_accept(app::Invocation& invocation) {
   gen::SpeculativeStats stats =
       gen::speculate(target.model, draft, prompts.encoded, options, draft_tokens, keep(drafted, "with the draft"));
   if (invocation.stop() != app::Stop::kNone) return 128 + invocation.stop_signal();
-  Equality equality = options.sampling.greedy() ? compare(plain, drafted) : Equality{};
+  std::optional<Equality> equality;
+  if (options.sampling.greedy()) equality = compare(plain, drafted);
   Timing timing = time_both(target, draft, prompts.encoded, options, draft_tokens);
   Json json = to_json(stats, plain_stats, equality, timing, invocation);
   invocation.result(invocation.json_output() ? json.dump() : to_text(json));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -81,7 +82,10 @@ EncodedPrompts encode_prompts(app::Invocation& invocation, const OpenTarget& tar
   }
   SF_CHECK(!result.prompts.empty(), Exit::kData, "{} holds no prompt", invocation.get("prompts"));
   int64_t room = target.model.decoder().max_positions;
+  std::set<std::string> ids;
   for (const text::Prompt& prompt : result.prompts) {
+    SF_CHECK(ids.insert(prompt.id).second, Exit::kData, "{}: the id {} occurs twice; answers are kept by id",
+             invocation.get("prompts"), prompt.id);
     gen::Prompt encoded{.sample = xxh3_64(prompt.id), .ids = target.encoder.encode_prompt(prompt.messages)};
     SF_CHECK(static_cast<int64_t>(encoded.ids.size()) < room, Exit::kData,
              "prompt {}: {} tokens, but this target has {} positions", prompt.id, encoded.ids.size(), room);

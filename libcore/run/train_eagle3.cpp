@@ -153,7 +153,9 @@ int train_eagle3(app::Invocation& invocation) {
   arch::ModelSpec spec = model::eagle3_training_spec(draft.shape);
   std::vector<model::Segment> segments{model::eagle3_segment(draft.shape, draft.vocabulary, eagle3)};
   if (invocation.plan_only()) {
-    invocation.result(engine::make_plan(spec, segments, engine_options, invocation.ranks().world).text());
+    plan::Schedule schedule = engine::make_plan(spec, segments, engine_options, invocation.ranks().world);
+    Json json = Json::object().set("digest", schedule.digest()).set("plan", schedule.text());
+    invocation.result(invocation.json_output() ? json.dump() : schedule.text());
     return 0;
   }
   std::unique_ptr<comm::Group> group = make_group(invocation);
@@ -168,7 +170,9 @@ int train_eagle3(app::Invocation& invocation) {
   load_parameters(engine, spec, draft);
   train::Progress progress;
   if (std::optional<fs::path> from = run.resume_from()) {
-    progress = checkpoints.load(engine, ckpt::Checkpoint::open(*from));
+    ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(*from);
+    check_same_run(invocation, checkpoint.manifest(), source->contract());
+    progress = checkpoints.load(engine, checkpoint);
     invocation.log(
         fmt::format("resumed from {}: step {}, position {}", from->string(), progress.step, progress.cursor));
   }

@@ -139,6 +139,20 @@ train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool r
   return options;
 }
 
+void check_same_run(app::Invocation& invocation, const ckpt::Manifest& before, const stream::Contract& samples) {
+  if (before.contract.is_object()) {
+    std::optional<std::string> other = stream::Contract::from_json(before.contract).difference(samples);
+    SF_CHECK(!other, Exit::kProtocol, "the checkpoint was trained on other samples: {}", *other);
+  }
+  Json now = invocation.settings().resolved();
+  const Json *old = before.config.find("training"), *ours = now.find("training");
+  if (!old || !ours) return;
+  for (const auto& [key, value] : ours->as_object())
+    if (const Json* was = old->find(key); was && *was != value)
+      invocation.warn(fmt::format("training.{} was {} when the checkpoint was made, and is {} now", key, was->dump(),
+                                  value.dump()));
+}
+
 Json numerics(app::Invocation& invocation) {
   Json info = app::build_info();
   return Json::object()
@@ -202,13 +216,15 @@ int RunReport::finish(const train::LoopEnd& end) {
     if (end.progress.voids) invocation_.log(fmt::format("{} positions were void", end.progress.voids));
     if (end.progress.skipped)
       invocation_.warn(fmt::format("{} steps were skipped: non-finite gradients", end.progress.skipped));
-    if (!end.reason.empty()) invocation_.log(fmt::format("ended at step {}: {}", end.progress.step, end.reason));
-    if (!end.checkpoint.empty()) {
-      if (status)
-        invocation_.log("kept " + end.checkpoint.string());
-      else
-        invocation_.result(end.checkpoint.string());
+    if (end.exit == Exit::kAgain) invocation_.log(fmt::format("ended at step {}: {}", end.progress.step, end.reason));
+    if (!end.checkpoint.empty() && status) invocation_.log("kept " + end.checkpoint.string());
+    if (!end.checkpoint.empty() && !status) {
+      Json json = Json::object().set("path", end.checkpoint.string()).set("step", end.progress.step);
+      json.set("voids", end.progress.voids).set("skipped", end.progress.skipped);
+      invocation_.result(invocation_.json_output() ? json.dump() : end.checkpoint.string());
     }
+    // The rank that speaks tells it as an error, which -q does not silence.
+    if (status && end.exit != Exit::kAgain) fail(end.exit, "ended at step {}: {}", end.progress.step, end.reason);
   }
   // Stopped before there was anything to keep: died by the signal, as far as the caller is concerned.
   if (end.exit == Exit::kAgain && end.checkpoint.empty() && invocation_.stop_signal())

@@ -12,6 +12,7 @@
 #include "comm/group.h"
 #include "engine/engine.h"
 #include "report/metrics.h"
+#include "stream/sample.h"
 #include "train/loop.h"
 
 namespace sf::run {
@@ -42,6 +43,9 @@ class RunDir {
 engine::EngineOptions apply_engine(app::Invocation& invocation, const std::set<std::string>& tables);
 // [training] into the loop's options for a data set of `rows` rows.
 train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool reference_quirks);
+// kProtocol naming the field if the samples are not those the checkpoint was trained on; a warning for each setting of
+// [training] that differs: the result will then be that of no single set of settings.
+void check_same_run(app::Invocation& invocation, const ckpt::Manifest& before, const stream::Contract& samples);
 // Threads, instruction set and library versions that bits depend on.
 Json numerics(app::Invocation& invocation);
 

@@ -172,19 +172,17 @@ void StreamSource::Impl::turn() {
   double gap = now - last_turn;
   if (gap > options.silent_s / 2 + options.heartbeat_s) heard += gap;
   last_turn = now;
-  if (link) {
-    pump(link->control, now);
-    pump(link->data, now);
-  }
+  if (link) pump(link->control, now);
+  if (link) pump(link->data, now);  // the first may have found the producer lost, and the link gone
   check_life(ready.life, now);
   if (failure) return;
   if (lost) return try_rejoin(now);
   if (now >= next_beat) beat(now);
-  if (welcomed) send_asks(now);
+  if (welcomed && !lost && !failure) send_asks(now);
 }
 
 void StreamSource::Impl::pump(Socket& socket, double now) {
-  for (int i = 0; i < kMaxBurst && !failure; ++i) {
+  for (int i = 0; i < kMaxBurst && !failure && !lost; ++i) {
     try {
       auto message = socket.receive();
       if (!message) return;

