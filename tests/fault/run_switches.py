@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 
+TRIES = 8  # tests that kill at random instants do not meet every window each time; without the switch none may fail
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -49,8 +50,11 @@ def verdict(build, name, binary, test):
     plain = status(build, binary, test, None)
     if plain != "green":
         return f"{name}: {binary} {test} is {plain} without the switch"
-    broken = status(build, binary, test, name)
-    return None if broken in ("red", "timeout") else f"{name}: {binary} {test} stays {broken}"
+    for _ in range(TRIES):
+        broken = status(build, binary, test, name)
+        if broken in ("red", "timeout"):
+            return None
+    return f"{name}: {binary} {test} stays {broken} in {TRIES} tries"
 
 
 def main(build):
