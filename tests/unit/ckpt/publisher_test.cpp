@@ -108,6 +108,13 @@ TEST(Publisher, AFullDiskAtAnyByteIsExit74AndLeavesNothing) {
   EXPECT_EQ(in_child([&] { return publish(scratch / "whole"), 0; }), 0);
 }
 
+TEST(Publisher, NothingStandsAtTheFinalNameBeforeTheCommit) {
+  Scratch scratch;
+  Publisher publisher(scratch / "out");
+  write_atomic(publisher.dir() / "part", "half");
+  EXPECT_FALSE(fs::exists(scratch / "out"));
+}
+
 TEST(Publisher, AKillAtAnyInstantLeavesNothingOrTheWhole) {
   Scratch scratch;
   Rng rng(11, "kill");
