@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of SharedGroup in terms of its steps.
+// The calls of SteppedGroup.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -8,7 +8,7 @@
 #include "base/fault.h"
 #include "base/hash.h"
 #include "comm/checks.h"
-#include "comm/shared.h"
+#include "comm/stepped.h"
 
 namespace sf::comm {
 namespace {
@@ -44,40 +44,46 @@ size_t place_of(const GatherPart& part, int rank) {
 
 }  // namespace
 
-// Marks the rank as waiting in a call for the reports, and back when it leaves.
-class SharedGroup::InCall {
+// Marks the rank as waiting in a call for the reports, here and in the undivided group, and back when it leaves.
+class SteppedGroup::InCall {
  public:
-  InCall(SharedGroup& group, const Call& call) : slot_(group.region_->slot(group.rank_)) {
-    slot_.tag.store(call.tag);
-    slot_.since_ns.store(shm::now_ns());
-    slot_.calls.fetch_add(1);
-    slot_.in_call.store(1);
+  InCall(SteppedGroup& group, const Call& call) {
+    slots_.push_back(&group.board_->slot(group.rank_));
+    if (group.place_.root) slots_.push_back(&group.place_.root->slot(group.root_rank(group.rank_)));
+    for (shm::RankSlot* slot : slots_) {
+      slot->tag.store(call.tag);
+      slot->since_ns.store(shm::now_ns());
+      slot->calls.fetch_add(1);
+      slot->in_call.store(1);
+    }
     ++group.traffic_.calls;
   }
   ~InCall() {
-    slot_.in_call.store(0);
-    slot_.since_ns.store(shm::now_ns());
+    for (shm::RankSlot* slot : slots_) {
+      slot->in_call.store(0);
+      slot->since_ns.store(shm::now_ns());
+    }
   }
 
  private:
-  shm::RankSlot& slot_;
+  std::vector<shm::RankSlot*> slots_;
 };
 
-void SharedGroup::barrier(const Call& call) {
+void SteppedGroup::barrier(const Call& call) {
   InCall guard(*this, call);
-  announce(digest_of("barrier", call.tag, {}), true);
-  meet(call);
+  announce(digest_of("barrier", call.tag, {}), true, call);
+  meet({.bytes = [](int, int) { return size_t{0}; }}, call);
   end_step();
 }
 
-void SharedGroup::copy_out(std::span<const GatherPart> parts, int peer, size_t lo, size_t hi) {
+void SteppedGroup::copy_out(std::span<const GatherPart> parts, const Pieces& pieces, int peer, size_t lo, size_t hi) {
   for_range(parts, peer, lo, hi, [&](const GatherPart& part, size_t offset, size_t at, size_t bytes) {
-    std::memcpy(part.into.data() + place_of(part, peer) + offset, half(peer).data() + (at - lo), bytes);
+    std::memcpy(part.into.data() + place_of(part, peer) + offset, from(peer, pieces) + (at - lo), bytes);
     traffic_.bytes_received += bytes;
   });
 }
 
-void SharedGroup::all_gather(std::span<const GatherPart> parts, const Call& call) {
+void SteppedGroup::all_gather(std::span<const GatherPart> parts, const Call& call) {
   InCall guard(*this, call);
   std::vector<size_t> sizes, totals(static_cast<size_t>(world_), 0);
   for (const GatherPart& part : parts) {
@@ -88,29 +94,33 @@ void SharedGroup::all_gather(std::span<const GatherPart> parts, const Call& call
     if (!part.mine.empty() && place != part.mine.data()) std::memmove(place, part.mine.data(), part.mine.size());
   }
   uint64_t digest = digest_of("all_gather", call.tag, sizes);
-  size_t piece = region_->half_bytes();
+  size_t piece = area_bytes();
   size_t steps = std::max<size_t>(1, steps_of(*std::max_element(totals.begin(), totals.end()), piece));
   for (size_t step = 0; step < steps; ++step) {
     size_t lo = step * piece, hi = lo + piece;
     for_range(parts, rank_, lo, hi, [&](const GatherPart& part, size_t offset, size_t at, size_t bytes) {
-      std::memcpy(half(rank_).data() + (at - lo), part.mine.data() + offset, bytes);
+      std::memcpy(mine().data() + (at - lo), part.mine.data() + offset, bytes);
       traffic_.bytes_sent += bytes;
     });
-    announce(digest, true);
-    meet(call);
+    Pieces pieces{.bytes = [&](int peer, int) {
+      size_t total = totals[static_cast<size_t>(peer)];
+      return std::min(total, hi) - std::min(total, lo);
+    }};
+    announce(digest, true, call);
+    meet(pieces, call);
     for (int peer = 0; peer < world_; ++peer) {
-      if (peer != rank_) copy_out(parts, peer, lo, hi);
+      if (peer != rank_) copy_out(parts, pieces, peer, lo, hi);
     }
     end_step();
   }
 }
 
-void SharedGroup::reduce_fold(std::span<const float> gradient, bool mine_present, std::span<const size_t> offsets,
-                              std::span<float> acc, const Call& call) {
+void SteppedGroup::reduce_fold(std::span<const float> gradient, bool mine_present, std::span<const size_t> offsets,
+                               std::span<float> acc, const Call& call) {
   InCall guard(*this, call);
   check_fold(gradient, mine_present, offsets, acc, rank_, world_);
   uint64_t digest = digest_of("reduce_fold", call.tag, offsets);
-  size_t window = region_->half_bytes() / sizeof(float) / static_cast<size_t>(world_);
+  size_t window = area_bytes() / sizeof(float) / static_cast<size_t>(world_);
   size_t longest = 0;
   for (size_t r = 0; r + 1 < offsets.size(); ++r) longest = std::max(longest, offsets[r + 1] - offsets[r]);
   size_t steps = std::max<size_t>(1, steps_of(longest, window));
@@ -122,42 +132,46 @@ void SharedGroup::reduce_fold(std::span<const float> gradient, bool mine_present
     for (size_t owner = 0; mine_present && owner + 1 < offsets.size(); ++owner) {
       auto [lo, hi] = clipped(owner, step);
       if (owner == static_cast<size_t>(rank_) || lo == hi) continue;
-      auto* slot = reinterpret_cast<float*>(half(rank_).data()) + owner * window;
+      auto* slot = reinterpret_cast<float*>(mine().data()) + owner * window;
       std::memcpy(slot, gradient.data() + offsets[owner] + lo, (hi - lo) * sizeof(float));
       traffic_.bytes_sent += (hi - lo) * sizeof(float);
     }
-    announce(digest, mine_present);
-    meet(call);
+    Pieces pieces{.window = window * sizeof(float), .bytes = [&](int giver, int owner) {
+                    auto [lo, hi] = clipped(static_cast<size_t>(owner), step);
+                    return giver != owner && present(giver) ? (hi - lo) * sizeof(float) : 0;
+                  }};
+    announce(digest, mine_present, call);
+    meet(pieces, call);
     auto [lo, hi] = clipped(static_cast<size_t>(rank_), step);
     for (int turn = 0; turn < world_ && lo < hi; ++turn) {
       int peer = fault("comm.own_first") ? (turn + rank_) % world_ : turn;
       if (!present(peer)) continue;
-      const float* from = peer == rank_
-                              ? gradient.data() + offsets[static_cast<size_t>(rank_)] + lo
-                              : reinterpret_cast<const float*>(half(peer).data()) + static_cast<size_t>(rank_) * window;
-      fold_into(acc.subspan(lo, hi - lo), from);
+      const float* given = peer == rank_ ? gradient.data() + offsets[static_cast<size_t>(rank_)] + lo
+                                         : reinterpret_cast<const float*>(from(peer, pieces));
+      fold_into(acc.subspan(lo, hi - lo), given);
       if (peer != rank_) traffic_.bytes_received += (hi - lo) * sizeof(float);
     }
     end_step();
   }
 }
 
-void SharedGroup::all_reduce_sum(std::span<int64_t> values, const Call& call) {
+void SteppedGroup::all_reduce_sum(std::span<int64_t> values, const Call& call) {
   InCall guard(*this, call);
   size_t count = values.size();
   uint64_t digest = digest_of("all_reduce_sum", call.tag, std::span<const size_t>(&count, 1));
-  size_t window = region_->half_bytes() / sizeof(int64_t);
+  size_t window = area_bytes() / sizeof(int64_t);
   size_t steps = std::max<size_t>(1, steps_of(count, window));
   for (size_t step = 0; step < steps; ++step) {
     std::span<int64_t> part = values.subspan(step * window, std::min(window, count - step * window));
-    std::memcpy(half(rank_).data(), part.data(), part.size_bytes());
-    announce(digest, true);
-    meet(call);
+    if (!part.empty()) std::memcpy(mine().data(), part.data(), part.size_bytes());
+    Pieces pieces{.bytes = [&](int, int) { return part.size_bytes(); }};
+    announce(digest, true, call);
+    meet(pieces, call);
     for (int peer = 0; peer < world_; ++peer) {
       if (peer == rank_) continue;
-      const auto* from = reinterpret_cast<const int64_t*>(half(peer).data());
+      const auto* theirs = reinterpret_cast<const int64_t*>(from(peer, pieces));
       for (size_t i = 0; i < part.size(); ++i) {
-        part[i] = static_cast<int64_t>(static_cast<uint64_t>(part[i]) + static_cast<uint64_t>(from[i]));
+        part[i] = static_cast<int64_t>(static_cast<uint64_t>(part[i]) + static_cast<uint64_t>(theirs[i]));
       }
     }
     traffic_.bytes_sent += part.size_bytes();
@@ -166,37 +180,38 @@ void SharedGroup::all_reduce_sum(std::span<int64_t> values, const Call& call) {
   }
 }
 
-void SharedGroup::broadcast(std::span<std::byte> bytes, int root, const Call& call) {
+void SteppedGroup::broadcast(std::span<std::byte> bytes, int root, const Call& call) {
   InCall guard(*this, call);
   SF_ASSERT(root >= 0 && root < world_);
   std::array<size_t, 2> what{bytes.size(), static_cast<size_t>(root)};
   uint64_t digest = digest_of("broadcast", call.tag, what);
-  size_t piece = region_->half_bytes();
+  size_t piece = area_bytes();
   size_t steps = std::max<size_t>(1, steps_of(bytes.size(), piece));
   for (size_t step = 0; step < steps; ++step) {
     std::span<std::byte> part = bytes.subspan(step * piece, std::min(piece, bytes.size() - step * piece));
     bool sends = rank_ == root;
-    if (sends && !part.empty()) std::memcpy(half(root).data(), part.data(), part.size());
-    announce(digest, true);
-    meet(call);
-    if (!sends && !part.empty()) std::memcpy(part.data(), half(root).data(), part.size());
+    if (sends && !part.empty()) std::memcpy(mine().data(), part.data(), part.size());
+    Pieces pieces{.bytes = [&](int giver, int) { return giver == root ? part.size() : 0; }};
+    announce(digest, true, call);
+    meet(pieces, call);
+    if (!sends && !part.empty()) std::memcpy(part.data(), from(root, pieces), part.size());
     (sends ? traffic_.bytes_sent : traffic_.bytes_received) += part.size();
     end_step();
   }
 }
 
-std::vector<std::vector<std::byte>> SharedGroup::all_to_all(const std::vector<std::span<const std::byte>>& to,
-                                                            const Call& call) {
+std::vector<std::vector<std::byte>> SteppedGroup::all_to_all(const std::vector<std::span<const std::byte>>& to,
+                                                             const Call& call) {
   auto world = static_cast<size_t>(world_);
   SF_ASSERT(to.size() == world);
   // Sizes first: table[sender * world + receiver], known to all, so all agree on the number of steps.
-  std::vector<size_t> mine(world), table(world * world), row(world, world * sizeof(size_t));
-  for (size_t r = 0; r < world; ++r) mine[r] = to[r].size();
-  all_gather(std::as_bytes(std::span(mine)), row, std::as_writable_bytes(std::span(table)), call);
+  std::vector<size_t> given(world), table(world * world), row(world, world * sizeof(size_t));
+  for (size_t r = 0; r < world; ++r) given[r] = to[r].size();
+  all_gather(std::as_bytes(std::span(given)), row, std::as_writable_bytes(std::span(table)), call);
   InCall guard(*this, call);
   --traffic_.calls;
   uint64_t digest = digest_of("all_to_all", call.tag, table);
-  size_t window = region_->half_bytes() / world;
+  size_t window = area_bytes() / world;
   size_t steps = steps_of(*std::max_element(table.begin(), table.end()), window);
   std::vector<std::vector<std::byte>> received(world);
   for (size_t r = 0; r < world; ++r) received[r].resize(table[r * world + static_cast<size_t>(rank_)]);
@@ -205,17 +220,20 @@ std::vector<std::vector<std::byte>> SharedGroup::all_to_all(const std::vector<st
     return std::pair(lo, std::min(size, lo + window) - lo);
   };
   for (size_t step = 0; step < steps; ++step) {
+    std::span<std::byte> area = mine();
     for (size_t r = 0; r < world; ++r) {
       auto [lo, bytes] = clipped(to[r].size(), step);
-      if (bytes > 0) std::memcpy(half(rank_).data() + r * window, to[r].data() + lo, bytes);
+      if (bytes > 0) std::memcpy(area.data() + r * window, to[r].data() + lo, bytes);
       if (r != static_cast<size_t>(rank_)) traffic_.bytes_sent += bytes;
     }
-    announce(digest, true);
-    meet(call);
+    Pieces pieces{.window = window, .bytes = [&](int giver, int taker) {
+                    return clipped(table[static_cast<size_t>(giver) * world + static_cast<size_t>(taker)], step).second;
+                  }};
+    announce(digest, true, call);
+    meet(pieces, call);
     for (size_t r = 0; r < world; ++r) {
       auto [lo, bytes] = clipped(received[r].size(), step);
-      const std::byte* from = half(static_cast<int>(r)).data() + static_cast<size_t>(rank_) * window;
-      if (bytes > 0) std::memcpy(received[r].data() + lo, from, bytes);
+      if (bytes > 0) std::memcpy(received[r].data() + lo, from(static_cast<int>(r), pieces), bytes);
       if (r != static_cast<size_t>(rank_)) traffic_.bytes_received += bytes;
     }
     end_step();

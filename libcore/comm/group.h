@@ -63,6 +63,10 @@ class Group {
   virtual std::vector<std::vector<std::byte>> all_to_all(const std::vector<std::span<const std::byte>>& to,
                                                          const Call& call) = 0;
   virtual void barrier(const Call& call) = 0;
+  // Ranks that give the same colour get a group of their own, in this group's order; every rank calls it. Rows and
+  // columns of a replicate x shard mesh: split(rank / shards) and split(rank % shards). Parts share the fate of the
+  // whole: an end in one ends all. Reports name ranks of the whole.
+  virtual std::unique_ptr<Group> split(int colour, const Call& call) = 0;
   virtual Traffic traffic() const = 0;
   // This rank will make no more calls, and why: ends every wait of its peers with kUnavailable. Idempotent.
   virtual void abandon(std::string_view reason) = 0;

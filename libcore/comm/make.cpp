@@ -17,7 +17,9 @@ constexpr size_t kThreadsHalfBytes = size_t{64} << 10;
 std::vector<std::unique_ptr<Group>> make_threads(int world) {
   auto region = shm::Region::anonymous(world, kThreadsHalfBytes);
   std::vector<std::unique_ptr<Group>> groups;
-  for (int rank = 0; rank < world; ++rank) groups.push_back(std::make_unique<SharedGroup>(region, rank, "threads"));
+  auto parts = std::make_shared<ThreadParts>();
+  for (int rank = 0; rank < world; ++rank)
+    groups.push_back(std::make_unique<SharedGroup>(Place{.board = region, .rank = rank, .kind = "threads"}, parts));
   return groups;
 }
 
@@ -25,7 +27,7 @@ std::unique_ptr<Group> make_shm(int control_fd, int rank, int world) {
   auto region = shm::Region::map(control_fd);
   SF_CHECK(region->world() == world && rank >= 0 && rank < world, Exit::kProtocol,
            "rank {} of {} wanted, the group's memory file is for {} ranks", rank, world, region->world());
-  return std::make_unique<SharedGroup>(std::move(region), rank, "shm");
+  return std::make_unique<SharedGroup>(Place{.board = std::move(region), .rank = rank, .kind = "shm"}, nullptr);
 }
 
 void run_threads(int world, const std::function<void(Group&)>& body) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/shared.h"
 
+#include <fcntl.h>
 #include <immintrin.h>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -9,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <exception>
 
 #include "base/error.h"
 #include "base/fault.h"
@@ -24,49 +24,23 @@ constexpr Seconds kLook{0.1};
 
 }  // namespace
 
-SharedGroup::SharedGroup(std::shared_ptr<shm::Region> region, int rank, std::string_view kind)
-    : region_(std::move(region)), rank_(rank), world_(region_->world()), kind_(kind) {
-  peers_.resize(static_cast<size_t>(world_));
-  shm::RankSlot& slot = region_->slot(rank_);
-  slot.pid.store(getpid());
-  slot.since_ns.store(shm::now_ns());
-  slot.tag.store("start");
-  shm::Life absent = shm::Life::kAbsent;
-  SF_CHECK(slot.life.compare_exchange_strong(absent, shm::Life::kAlive), Exit::kSoftware,
-           "rank {} of this group exists already", rank_);
-}
+SharedGroup::SharedGroup(Place place, std::shared_ptr<ThreadParts> parts)
+    : SteppedGroup(std::move(place)), parts_(std::move(parts)), peers_(static_cast<size_t>(world_)) {}
 
-SharedGroup::~SharedGroup() {
-  if (std::uncaught_exceptions() > 0) {
-    shm::end_rank(*region_, rank_, shm::Life::kFailed, "an error");
-  } else {
-    shm::end_rank(*region_, rank_, shm::Life::kLeft, "");
-  }
-}
-
-void SharedGroup::abandon(std::string_view reason) {
-  shm::end_rank(*region_, rank_, shm::Life::kFailed, reason);
-}
-
-void SharedGroup::give_up(Exit code, const std::string& why) {
-  abandon(why);
-  throw Error(code, why);
-}
-
-void SharedGroup::announce(uint64_t digest, bool present) {
-  shm::Announced& mine = region_->slot(rank_).announced[parity_];
+void SharedGroup::announce(uint64_t digest, bool present, const Call&) {
+  shm::Announced& mine = board_->slot(rank_).announced[parity_];
   mine.digest.store(digest, std::memory_order_relaxed);
   mine.present.store(present ? 1 : 0, std::memory_order_relaxed);
 }
 
-void SharedGroup::meet(const Call& call) {
-  shm::Control& control = region_->control();
-  if (control.culprit.load() != 0) look_after_peers(false, call);
+void SharedGroup::meet(const Pieces&, const Call& call) {
+  shm::Control& control = board_->control();
+  if (control.culprit.load() != 0 || root_board().control().culprit.load() != 0) stop_if_ended(call);
   uint32_t generation = control.generation.load(std::memory_order_acquire);
   if (control.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(world_)) {
     control.arrived.store(0, std::memory_order_relaxed);
     control.generation.store(generation + 1);
-    if (control.sleepers.load() > 0) shm::wake_all(*region_);
+    if (control.sleepers.load() > 0) shm::wake_all(*board_);
   } else {
     double start = monotonic_s();
     wait_for_generation(generation, call);
@@ -75,50 +49,36 @@ void SharedGroup::meet(const Call& call) {
   compare_announcements();
 }
 
-bool SharedGroup::wait_for_generation(uint32_t generation, const Call& call) {
-  shm::Control& control = region_->control();
+void SharedGroup::wait_for_generation(uint32_t generation, const Call& call) {
+  shm::Control& control = board_->control();
   auto passed = [&] { return control.generation.load() != generation; };
   for (int i = 0; i < kSpins; ++i) {
-    if (passed()) return true;
+    if (passed()) return;
     _mm_pause();
   }
   bool ask_system = false;
   while (!passed()) {
     if (!fault("comm.deaf")) look_after_peers(ask_system, call);
-    if (call.deadline.passed() && !passed()) {
-      give_up(Exit::kUnavailable, fmt::format("rank {} gave up waiting in {}: deadline passed; {}", rank_, call.tag,
-                                              shm::state_text(*region_)));
-    }
+    if (call.deadline.passed() && !passed()) give_up_late(call);
     double start = monotonic_s();
     control.sleepers.fetch_add(1);
     shm::sleep_on(control.generation, generation, std::min(kLook, call.deadline.left()));
     control.sleepers.fetch_sub(1);
     ask_system = monotonic_s() - start > 0.5 * kLook.count();
   }
-  return true;
 }
 
-// Throws if the barrier can no longer complete. The first to go names the cause, on every rank alike.
+// Throws if the barrier can no longer complete.
 void SharedGroup::look_after_peers(bool ask_system, const Call& call) {
-  shm::Control& control = region_->control();
-  uint32_t generation = control.generation.load();
-  int gone = -1;
-  for (int peer = 0; peer < world_ && gone < 0; ++peer) {
-    if (peer == rank_) continue;
-    if (ask_system && process_is_gone(peer)) shm::end_rank(*region_, peer, shm::Life::kDead, "");
-    shm::Life life = region_->slot(peer).life.load();
-    if (life != shm::Life::kAlive && life != shm::Life::kAbsent) gone = peer;
+  uint32_t generation = board_->control().generation.load();
+  for (int peer = 0; ask_system && peer < world_; ++peer) {
+    if (peer != rank_ && process_is_gone(peer)) peer_ended(peer, shm::Life::kDead, "");
   }
-  uint32_t culprit = control.culprit.load();
-  if (culprit != 0) gone = static_cast<int>(culprit) - 1;
-  if (gone < 0 || control.generation.load() != generation) return;
-  double since = static_cast<double>(shm::now_ns() - region_->slot(rank_).since_ns.load()) / 1e9;
-  give_up(Exit::kUnavailable,
-          fmt::format("{}; rank {} waits in {} since {:.1f} s", shm::end_text(*region_, gone), rank_, call.tag, since));
+  if (board_->control().generation.load() == generation) stop_if_ended(call);
 }
 
 bool SharedGroup::process_is_gone(int rank) {
-  const shm::RankSlot& slot = region_->slot(rank);
+  const shm::RankSlot& slot = board_->slot(rank);
   pid_t pid = slot.pid.load();
   if (slot.life.load() != shm::Life::kAlive || pid == getpid()) return false;
   UniqueFd& peer = peers_[static_cast<size_t>(rank)];
@@ -130,16 +90,52 @@ bool SharedGroup::process_is_gone(int rank) {
 }
 
 void SharedGroup::compare_announcements() {
-  uint64_t mine = region_->slot(rank_).announced[parity_].digest.load(std::memory_order_relaxed);
+  uint64_t mine = board_->slot(rank_).announced[parity_].digest.load(std::memory_order_relaxed);
   for (int peer = 0; peer < world_; ++peer) {
-    const shm::RankSlot& slot = region_->slot(peer);
+    const shm::RankSlot& slot = board_->slot(peer);
     if (slot.announced[parity_].digest.load(std::memory_order_relaxed) == mine) continue;
-    const shm::RankSlot& own = region_->slot(rank_);
+    const shm::RankSlot& own = board_->slot(rank_);
     give_up(Exit::kSoftware,
             fmt::format("ranks disagree: rank {} is in {} (call {}), rank {} in {} (call {}), or in the "
                         "same call with other sizes",
                         rank_, own.tag.load(), own.calls.load(), peer, slot.tag.load(), slot.calls.load()));
   }
+}
+
+std::unique_ptr<Group> SharedGroup::make_part(int colour, const std::vector<int>& members, const Call& call) {
+  ThreadParts::Part part = parts_ ? part_of_threads(colour, members.size()) : part_of_processes(members, call);
+  if (members.size() == 1) return nullptr;
+  return std::make_unique<SharedGroup>(part_place(std::move(part.region), members), std::move(part.parts));
+}
+
+ThreadParts::Part SharedGroup::part_of_threads(int colour, size_t members) {
+  std::lock_guard lock(parts_->mutex);
+  ThreadParts::Part& part = parts_->made[{traffic_.calls, colour}];
+  if (!part.region)
+    part = {shm::Region::anonymous(static_cast<int>(members), area_bytes()), std::make_shared<ThreadParts>()};
+  return part;
+}
+
+// The first member makes a memory file; the others open it through /proc, so it has no name that could stay behind.
+ThreadParts::Part SharedGroup::part_of_processes(const std::vector<int>& members, const Call& call) {
+  bool makes = members.front() == rank_ && members.size() > 1;
+  UniqueFd file(makes ? shm::create_control(static_cast<int>(members.size()), area_bytes()) : -1);
+  auto world = static_cast<size_t>(world_);
+  int mine = file.get();
+  std::vector<int> files(world);
+  std::vector<size_t> sizes(world, sizeof mine);
+  all_gather(std::as_bytes(std::span(&mine, 1)), sizes, std::as_writable_bytes(std::span(files)), call);
+  ThreadParts::Part part;
+  if (members.size() > 1) {
+    auto maker = static_cast<size_t>(members.front());
+    std::string path = fmt::format("/proc/{}/fd/{}", board_->slot(members.front()).pid.load(), files[maker]);
+    UniqueFd opened(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    SF_CHECK(opened.valid(), Exit::kOs, "cannot open the memory file of rank {} ({}): {}", root_rank(members.front()),
+             path, errno_text(errno));
+    part.region = shm::Region::map(opened.get());
+  }
+  barrier(call);  // all have it: the maker may close it
+  return part;
 }
 
 }  // namespace sf::comm

@@ -45,6 +45,10 @@ class Single : public Group {
   }
 
   void barrier(const Call&) override { ++traffic_.calls; }
+  std::unique_ptr<Group> split(int, const Call&) override {
+    ++traffic_.calls;
+    return make_single();
+  }
   Traffic traffic() const override { return traffic_; }
   void abandon(std::string_view) override {}
   std::string state_text() const override { return "rank 0 is alone"; }

@@ -159,6 +159,40 @@ TEST_P(Conformance, ManyBarriersAndMixedCallsStayInStep) {
   });
 }
 
+// Rows and columns of a mesh with `shards` columns, interleaved as a replicated layout uses them.
+TEST_P(Conformance, RowsAndColumnsOfAMeshTalkAmongThemselves) {
+  run_form(GetParam(), [](Group& group) {
+    int shards = std::max(1, group.world() / 2), me = group.rank();
+    auto row = group.split(me / shards, named("split")), column = group.split(me % shards, named("split"));
+    EXPECT_EQ(row->rank(), me % shards);
+    EXPECT_EQ(column->rank(), me / shards);
+    for (int64_t round = 0; round < 20; ++round) {
+      std::vector<int64_t> in_row{me + round}, in_column{me + round}, row_wanted{0}, column_wanted{0};
+      row->all_reduce_sum(in_row, named("row"));
+      column->all_reduce_sum(in_column, named("column"));
+      for (int peer = 0; peer < group.world(); ++peer) {
+        if (peer / shards == me / shards) row_wanted[0] += peer + round;
+        if (peer % shards == me % shards) column_wanted[0] += peer + round;
+      }
+      ASSERT_EQ(in_row, row_wanted);
+      ASSERT_EQ(in_column, column_wanted);
+    }
+    group.barrier(named("end"));
+  });
+}
+
+TEST_P(Conformance, APartCanBeSplitAgain) {
+  run_form(GetParam(), [](Group& group) {
+    auto half = group.split(group.rank() % 2, named("split"));
+    auto quarter = half->split(half->rank() % 2, named("split"));
+    std::vector<int64_t> sum{group.rank()}, wanted{0};
+    quarter->all_reduce_sum(sum, named("sum"));
+    for (int peer = group.rank() % 4; peer < group.world(); peer += 4) wanted[0] += peer;
+    EXPECT_EQ(sum, wanted);
+    group.barrier(named("end"));
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, Conformance, ::testing::ValuesIn(kForms), ::testing::PrintToStringParamName());
 
 TEST(Threads, AWorldOf128Folds) {

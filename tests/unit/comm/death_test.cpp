@@ -137,6 +137,22 @@ TEST(Ends, ARankThatLeftInGoodOrderIsSaidToHaveLeft) {
   EXPECT_NE(text.find("has left the group"), std::string::npos) << text;
 }
 
+TEST(Ends, APartEndsWithTheWholeAndSpeaksOfItsRanks) {
+  std::string news;
+  try {
+    run_threads(4, [&](Group& group) {
+      auto column = group.split(group.rank() % 2, named("split"));
+      if (group.rank() == 3) fail(Exit::kData, "row 7 is bad");
+      if (group.rank() != 0) group.barrier(named("elsewhere"));
+      if (group.rank() == 0) news = outcome([&] { column->barrier(named("column")); }).second;
+    });
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Exit::kData);
+  }
+  EXPECT_NE(news.find("rank 3"), std::string::npos) << news;
+  EXPECT_NE(news.find("row 7 is bad; rank 0 waits in column since"), std::string::npos) << news;
+}
+
 TEST(Region, RefusesAFileThatIsNotOne) {
   int fd = open("/dev/null", O_RDWR);
   EXPECT_EQ(outcome([&] { make_shm(fd, 0, 1); }).first, Exit::kProtocol);

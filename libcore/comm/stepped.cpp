@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/stepped.h"
+
+#include <unistd.h>
+
+#include <exception>
+
+namespace sf::comm {
+
+SteppedGroup::SteppedGroup(Place place)
+    : place_(std::move(place)), board_(place_.board), rank_(place_.rank), world_(board_->world()) {
+  shm::RankSlot& slot = board_->slot(rank_);
+  slot.pid.store(getpid());
+  slot.since_ns.store(shm::now_ns());
+  slot.tag.store("start");
+  shm::Life absent = shm::Life::kAbsent;
+  SF_CHECK(slot.life.compare_exchange_strong(absent, shm::Life::kAlive), Exit::kSoftware,
+           "rank {} of this group exists already", rank_);
+}
+
+SteppedGroup::~SteppedGroup() {
+  if (std::uncaught_exceptions() > 0) {
+    shm::end_rank(*board_, rank_, shm::Life::kFailed, "an error");
+  } else {
+    shm::end_rank(*board_, rank_, shm::Life::kLeft, "");
+  }
+}
+
+void SteppedGroup::peer_ended(int peer, shm::Life how, std::string_view reason) {
+  shm::end_rank(*board_, peer, how, reason);
+  if (place_.root) shm::end_rank(*place_.root, root_rank(peer), how, reason);
+}
+
+void SteppedGroup::abandon(std::string_view reason) {
+  peer_ended(rank_, shm::Life::kFailed, reason);
+}
+
+void SteppedGroup::give_up(Exit code, const std::string& why) {
+  abandon(why);
+  throw Error(code, why);
+}
+
+void SteppedGroup::give_up_late(const Call& call) {
+  give_up(Exit::kUnavailable,
+          fmt::format("rank {} gave up waiting in {}: deadline passed; {}", root_rank(rank_), call.tag, state_text()));
+}
+
+void SteppedGroup::stop_if_ended(const Call& call) {
+  const shm::Region* board = &root_board();
+  int gone = static_cast<int>(board->control().culprit.load()) - 1;
+  for (int peer = 0; peer < world_ && gone < 0; ++peer) {
+    shm::Life life = board_->slot(peer).life.load();
+    if (peer == rank_ || life == shm::Life::kAlive || life == shm::Life::kAbsent) continue;
+    board = board_.get();
+    gone = peer;
+  }
+  if (gone < 0) return;
+  double since = static_cast<double>(shm::now_ns() - board_->slot(rank_).since_ns.load()) / 1e9;
+  give_up(Exit::kUnavailable, fmt::format("{}; rank {} waits in {} since {:.1f} s", shm::end_text(*board, gone),
+                                          root_rank(rank_), call.tag, since));
+}
+
+Place SteppedGroup::part_place(std::shared_ptr<shm::Region> board, const std::vector<int>& members) const {
+  Place place{.board = std::move(board), .kind = place_.kind, .root = place_.root ? place_.root : board_};
+  for (int member : members) {
+    if (member < rank_) ++place.rank;
+    place.root_ranks.push_back(root_rank(member));
+  }
+  return place;
+}
+
+std::unique_ptr<Group> SteppedGroup::split(int colour, const Call& call) {
+  auto world = static_cast<size_t>(world_);
+  std::vector<int> colours(world);
+  std::vector<size_t> sizes(world, sizeof colour);
+  all_gather(std::as_bytes(std::span(&colour, 1)), sizes, std::as_writable_bytes(std::span(colours)), call);
+  std::vector<int> members;
+  for (int rank = 0; rank < world_; ++rank) {
+    if (colours[static_cast<size_t>(rank)] == colour) members.push_back(rank);
+  }
+  // Every rank takes part in the making, even one that stays alone: the calls of all ranks are the same.
+  std::unique_ptr<Group> part = make_part(colour, members, call);
+  return members.size() == 1 ? make_single() : std::move(part);
+}
+
+}  // namespace sf::comm
