@@ -95,4 +95,20 @@ void soft_loss(const SoftLoss& op, SoftRow* out) {
   }
 }
 
+void label_loss(const LabelLoss& op, LabelRow* seen) {
+  for (size_t r = 0; r < op.rows; ++r) {
+    LabelRow& row = seen[r];
+    const float* z = op.z + r * op.width;
+    double top = row.top, total = 0;
+    for (size_t i = 0; i < op.width; ++i) {
+      if (z[i] > top) top = z[i], row.argmax = static_cast<int32_t>(op.first + static_cast<int64_t>(i));
+      if (op.first + static_cast<int64_t>(i) == op.label[r]) row.at_label = z[i];
+    }
+    for (size_t i = 0; i < op.width; ++i) total += std::exp(static_cast<double>(z[i]) - top);
+    if (row.total != 0) total += std::exp(row.top - top) * row.total;
+    row.top = static_cast<float>(top);
+    row.total = static_cast<float>(total);
+  }
+}
+
 }  // namespace sf::kernels::reference

@@ -4,6 +4,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -180,6 +181,37 @@ at::Tensor attention_with_diagonals(const at::Tensor& q, std::span<const at::Ten
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
   return attention_with_diagonals(q, {&k, 1}, {&v, 1}, options);
+}
+
+namespace {
+
+// [nKV, N * K, hd] -> [K, 1, nKV, N * K, hd]: for every slot, the d-th slot of its block.
+at::Tensor seen_in_block(const at::Tensor& slots, int64_t blocks) {
+  const int64_t kv_heads = slots.size(0), block = slots.size(1) / blocks, dims = slots.size(2);
+  return slots.reshape({kv_heads, blocks, 1, block, dims})
+      .expand({kv_heads, blocks, block, block, dims})
+      .permute({3, 0, 1, 2, 4})
+      .reshape({block, 1, kv_heads, blocks * block, dims});
+}
+
+}  // namespace
+
+at::Tensor attention_of_blocks(const at::Tensor& q, const at::Tensor& k_context, const at::Tensor& v_context,
+                               const at::Tensor& k, const at::Tensor& v, std::span<const int64_t> anchors) {
+  const int64_t blocks = std::ssize(anchors), rows = q.size(1);
+  SF_ASSERT(q.dim() == 3 && k.dim() == 3 && v.sizes() == k.sizes() && k_context.dim() == 3);
+  SF_ASSERT(k_context.sizes() == v_context.sizes() && k_context.size(0) == k.size(0) && q.size(0) % k.size(0) == 0);
+  SF_ASSERT(blocks > 0 && rows % blocks == 0 && k.size(1) == rows);
+  const at::Tensor ranges = at::zeros({2, 1, rows}, at::kLong);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t anchor = anchors[static_cast<size_t>(r / (rows / blocks))];
+    SF_ASSERT(anchor >= 0 && anchor <= k_context.size(1));
+    ranges.mutable_data_ptr<int64_t>()[rows + r] = anchor;
+  }
+  return AttentionFunction::apply(q.unsqueeze(0), k_context.unsqueeze(0), v_context.unsqueeze(0),
+                                  std::optional(seen_in_block(k, blocks)), std::optional(seen_in_block(v, blocks)),
+                                  ranges, scale_of(0, q.size(2)))
+      .squeeze(0);
 }
 
 at::Tensor attend_cached(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,

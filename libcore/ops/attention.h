@@ -28,6 +28,13 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 at::Tensor attention_with_diagonals(const at::Tensor& q, std::span<const at::Tensor> k, std::span<const at::Tensor> v,
                                     const AttentionOptions& options = {});
 
+// DFlash's blocks (eagle_dflash 2.2, 2.4): a slot of block n sees keys [0, anchors[n]) of the context and all slots of
+// its own block; blocks do not see each other. q: [nH, N * K, hd], k, v: [nKV, N * K, hd] of the slots, block by block;
+// k_context, v_context: [nKV, C, hd]; every anchor in [0, C]. Types and strides as above -> [nH, N * K, hd].
+// Differentiable in all five; keys and values of the slots are held K times over while it runs.
+at::Tensor attention_of_blocks(const at::Tensor& q, const at::Tensor& k_context, const at::Tensor& v_context,
+                               const at::Tensor& k, const at::Tensor& v, std::span<const int64_t> anchors);
+
 // Inference over a cache. q: [nH, rows, hd]; k_cache, v_cache: [nKV, T, hd] of one dtype (fp32 or bf16), hd contiguous,
 // entry t holding position t; positions: of each row, ascending or not; row r sees keys 0..positions[r] (window as
 // above), all of them already in the cache (later entries are never read). -> [rows, nH * hd] in q's dtype. Keys are

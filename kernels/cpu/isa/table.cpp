@@ -29,6 +29,8 @@ constexpr Table make() {
   t.rotary = rotary;
   t.soft_loss = soft_loss;
   t.soft_loss_backward = soft_loss_backward;
+  t.label_loss = label_loss;
+  t.label_loss_backward = label_loss_backward;
   t.attention_tile = kTile;
   t.attention = attention;
   t.attention_scratch = attention_scratch;

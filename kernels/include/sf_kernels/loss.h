@@ -29,8 +29,29 @@ void soft_loss(const SoftLoss& op, SoftRow* out, const Parallel& parallel = {});
 // dz[r] = scale * weight[r] * (softmax(z) - softmax(t)), in z's type.
 void soft_loss_backward(const SoftLoss& op, const SoftRow* rows, float scale, void* dz, const Parallel& parallel = {});
 
+// Cross-entropy against one label a row, the logits coming chunk by chunk of the vocabulary: what a row has seen so
+// far.
+struct LabelRow {
+  float top = -__builtin_inff(), total = 0;  // maximum, and the sum of e^(z - maximum)
+  float at_label = 0;                        // the label's logit, once its chunk was seen
+  int32_t argmax = 0;                        // the lowest id wins
+};
+struct LabelLoss {
+  size_t rows = 0, width = 0;
+  const float* z = nullptr;        // [rows, width]: ids [first, first + width)
+  const int64_t* label = nullptr;  // [rows]
+  int64_t first = 0;
+};
+// Adds a chunk to what the rows have seen; chunks come in ascending order of ids.
+void label_loss(const LabelLoss& op, LabelRow* seen, const Parallel& parallel = {});
+// dz[r] = scale[r] * (softmax of the row at these ids - [id is the label]); `seen` is of the whole vocabulary. dz may
+// be z.
+void label_loss_backward(const LabelLoss& op, const LabelRow* seen, const float* scale, float* dz,
+                         const Parallel& parallel = {});
+
 namespace reference {
+void label_loss(const LabelLoss& op, LabelRow* seen);
 void soft_loss(const SoftLoss& op, SoftRow* out);
-}
+}  // namespace reference
 
 }  // namespace sf::kernels

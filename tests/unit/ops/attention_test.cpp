@@ -6,6 +6,7 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -65,6 +66,36 @@ void expect_plain(const Shape4& s, const AttentionOptions& options, size_t block
   // fp32 sums of a few hundred terms of size 1
   expect_same([&] { return attention_with_diagonals(q, k, v, options); }, [&] { return plain(q, k, v, options); },
               leaves, 5e-5);
+}
+
+// The allow-mask of eagle_dflash 2.4 over [context, all slots].
+at::Tensor plain_blocks(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t context,
+                        std::span<const int64_t> anchors) {
+  const int64_t rows = q.size(1), block = rows / std::ssize(anchors), groups = q.size(0) / k.size(0);
+  at::Tensor seen = at::zeros({1, rows, k.size(1)}, at::kBool);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < k.size(1); ++j) {
+      const bool mine = j >= context && (j - context) / block == r / block;
+      seen.mutable_data_ptr<bool>()[r * k.size(1) + j] =
+          mine || (j < context && j < anchors[static_cast<size_t>(r / block)]);
+    }
+  }
+  const at::Tensor wide_k = k.repeat_interleave(groups, 0), wide_v = v.repeat_interleave(groups, 0);
+  at::Tensor raw = at::matmul(q, wide_k.transpose(-1, -2)) / std::sqrt(static_cast<double>(q.size(2)));
+  return at::matmul(at::softmax(raw.masked_fill(seen.logical_not(), -INFINITY), -1), wide_v);
+}
+
+TEST(Attention, OfBlocksSeesTheContextBeforeItsAnchorAndItself) {
+  for (const std::vector<int64_t>& anchors : {std::vector<int64_t>{0, 3, 3, 70}, std::vector<int64_t>{0}}) {
+    const int64_t context = *std::max_element(anchors.begin(), anchors.end()), rows = 5 * std::ssize(anchors);
+    const at::Tensor q = leaf({4, rows, 12}), kc = leaf({2, context, 12}), vc = leaf({2, context, 12}),
+                     k = leaf({2, rows, 12}), v = leaf({2, rows, 12});
+    expect_same([&] { return attention_of_blocks(q, kc, vc, k, v, anchors); },
+                [&] {
+                  return plain_blocks(q, at::cat({kc, k}, 1), at::cat({vc, v}, 1), context, anchors);
+                },
+                {q, kc, vc, k, v}, 5e-5);  // fp32 sums of a few dozen terms of size 1
+  }
 }
 
 TEST(Attention, CausalValuesAndGradientsEqualTheFormula) {

@@ -234,6 +234,26 @@ TEST_P(Kernels, NormGateAndLossAreNearTheirReferences) {
   }
 }
 
+TEST_P(Kernels, LabelLossOfChunksIsNearItsReference) {
+  const size_t rows = 5, width = 333;
+  const std::vector<float> z = normals(rows * width, 3);
+  const std::vector<int64_t> labels{0, 332, 333, 500, 665};
+  LabelLoss loss;
+  loss.rows = rows, loss.width = width, loss.z = z.data(), loss.label = labels.data();
+  std::vector<LabelRow> fast(rows), slow(rows);
+  for (int64_t first : {0, 333}) {
+    loss.first = first;
+    label_loss(loss, fast.data());
+    reference::label_loss(loss, slow.data());
+  }
+  for (size_t r = 0; r < rows; ++r) {
+    EXPECT_EQ(fast[r].top, slow[r].top);
+    EXPECT_NEAR(fast[r].total, slow[r].total, 1e-5 * slow[r].total);  // 666 fp32 additions
+    EXPECT_EQ(fast[r].at_label, slow[r].at_label);
+    EXPECT_EQ(fast[r].argmax, slow[r].argmax);  // the second chunk ties with the first: the lower id stays
+  }
+}
+
 struct Scene {
   static constexpr size_t kRows = 7, kKeys = 150, kDims = 48;
   std::vector<float> q = normals(6 * kRows * kDims), k = normals(2 * kKeys * kDims), v = normals(2 * kKeys * kDims);
@@ -304,6 +324,13 @@ std::vector<float> everything() {
   soft_loss(loss, soft.data());
   for (const SoftRow& row : soft) keep({row.loss, row.z_total, row.t_total, row.acceptance});
   soft_loss_backward(loss, soft.data(), 0.3f, out.data());
+  keep(out);
+  const std::vector<int64_t> labels(rows, 7);
+  LabelLoss label{rows, width, x.data(), labels.data(), 0};
+  std::vector<LabelRow> seen(rows);
+  label_loss(label, seen.data());
+  for (const LabelRow& row : seen) keep({row.top, row.total, row.at_label});
+  label_loss_backward(label, seen.data(), ones.data(), out.data());
   keep(out);
   std::vector<float> packed(packed_f32_size(rows, width));
   pack_f32({y.data(), width, 1}, rows, width, packed.data());

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/vocabulary_head.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+#include <new>
+
+#include "base/error.h"
+#include "base/fault.h"
+#include "ops/checks.h"
+#include "ops/parallel.h"
+#include "ops/product.h"
+#include "sf_kernels/loss.h"
+
+namespace sf::ops {
+namespace {
+
+static_assert(sizeof(kernels::LabelRow) == 4 * 4);
+
+kernels::LabelRow* rows_of(const at::Tensor& seen) {
+  return static_cast<kernels::LabelRow*>(seen.mutable_data_ptr());
+}
+
+kernels::LabelLoss describe(const at::Tensor& z, const at::Tensor& labels, int64_t first) {
+  return {static_cast<size_t>(z.size(0)), static_cast<size_t>(z.size(1)), z.const_data_ptr<float>(),
+          labels.const_data_ptr<int64_t>(), first};
+}
+
+}  // namespace
+
+VocabularyHead::VocabularyHead(const at::Tensor& x, const at::Tensor& labels, int64_t vocab)
+    : x_(x.detach().contiguous()), labels_(labels.to(at::kLong).contiguous()), vocab_(vocab) {
+  SF_ASSERT(x_.dim() == 2 && labels_.dim() == 1 && labels_.size(0) == x_.size(0));
+  type_of(x_);
+  for (int64_t r = 0; r < labels_.size(0); ++r) {
+    int64_t label = labels_.const_data_ptr<int64_t>()[r];
+    SF_ASSERT(label >= 0 && label < vocab);
+  }
+  seen_ = at::empty({x_.size(0), 4}, at::kInt);
+  for (int64_t r = 0; r < x_.size(0); ++r) new (rows_of(seen_) + r) kernels::LabelRow;
+}
+
+void VocabularyHead::advance(int64_t first, const at::Tensor& rows) {
+  bool in_order = first == next_ % vocab_ || fault("ops.skip_chunk");
+  SF_CHECK(in_order && rows.size(0) > 0 && first + rows.size(0) <= vocab_, Exit::kSoftware,
+           "a head of {} rows: wanted the chunk from row {}, found rows {} to {}", vocab_, next_ % vocab_, first,
+           first + rows.size(0));
+  SF_ASSERT(rows.size(1) == x_.size(1) && rows.scalar_type() == x_.scalar_type());
+  next_ += rows.size(0);
+}
+
+void VocabularyHead::see(int64_t first, const at::Tensor& rows) {
+  advance(first, rows);
+  if (x_.size(0) == 0) return;
+  at::Tensor z = product(x_, rows);
+  kernels::label_loss(describe(z, labels_, first), rows_of(seen_), parallel());
+}
+
+at::Tensor VocabularyHead::nll() const {
+  SF_ASSERT(next_ >= vocab_);
+  at::Tensor values = at::empty({x_.size(0)}, at::kFloat);
+  for (int64_t r = 0; r < x_.size(0); ++r) {
+    const kernels::LabelRow& row = rows_of(seen_)[r];
+    double log_total = std::log(static_cast<double>(row.total));
+    values.mutable_data_ptr<float>()[r] =
+        static_cast<float>(log_total + (static_cast<double>(row.top) - static_cast<double>(row.at_label)));
+  }
+  return values;
+}
+
+at::Tensor VocabularyHead::top1() const {
+  SF_ASSERT(next_ >= vocab_);
+  at::Tensor ids = at::empty({x_.size(0)}, at::kLong);
+  for (int64_t r = 0; r < x_.size(0); ++r) ids.mutable_data_ptr<int64_t>()[r] = rows_of(seen_)[r].argmax;
+  return ids;
+}
+
+void VocabularyHead::differentiate(const at::Tensor& upstream, int64_t first, const at::Tensor& rows) {
+  SF_ASSERT(next_ >= vocab_ && upstream.scalar_type() == at::kFloat && upstream.numel() == x_.size(0));
+  advance(first, rows);
+  if (!gradient_.defined()) gradient_ = at::zeros(x_.sizes(), at::kFloat);
+  if (x_.size(0) == 0) return;
+  at::Tensor z = product(x_, rows), scale = upstream.contiguous();
+  kernels::label_loss_backward(describe(z, labels_, first), rows_of(seen_), scale.const_data_ptr<float>(),
+                               z.mutable_data_ptr<float>(), parallel());
+  gradient_.add_(product(z.to(x_.scalar_type()), rows.t()));
+}
+
+at::Tensor VocabularyHead::gradient() const {
+  SF_ASSERT(next_ == 2 * vocab_);
+  return gradient_.to(x_.scalar_type());
+}
+
+}  // namespace sf::ops
