@@ -24,6 +24,10 @@ and otherwise left alone.
 An unknown key ends with 64 and a suggestion, a value of the wrong type or out
 of range with 78; both name file, line and column.
 A key that is given but used by nothing in a run is an error too (78).
+With
+.Fl Fl set
+a key that the verb does not read is refused (64): it speaks to one verb, a file
+to several.
 .Fl Fl print-config
 shows every value with its origin.
 """

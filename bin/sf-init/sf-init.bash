@@ -16,7 +16,7 @@ _sf_init() {
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--output --dtype --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--output --dtype --strict --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     draft)
       case $prev in

@@ -50,11 +50,6 @@ void hold_standard_descriptors() {
       fail(Exit::kOs, "cannot open /dev/null: {}", errno_text(errno));
 }
 
-void point_at_null(int fd, int flags) {
-  UniqueFd null(open("/dev/null", flags | O_CLOEXEC));
-  if (!null.valid() || dup2(null.get(), fd) < 0) fail(Exit::kOs, "cannot use /dev/null: {}", errno_text(errno));
-}
-
 void print(std::string_view text) {
   write_all(STDOUT_FILENO, text, "standard output");
 }
@@ -172,10 +167,7 @@ int call_verb(CallSetup setup) {
   const std::string name = setup.command->name;
   const Verb& verb = *setup.parsed.verb;
   const std::string help_command = fmt::format("{} {} --help", name, verb.name);
-  if (setup.ranks.rank != 0) {
-    point_at_null(STDIN_FILENO, O_RDONLY);
-    point_at_null(STDOUT_FILENO, O_WRONLY);
-  }
+  if (setup.ranks.rank != 0) point_at_null({STDIN_FILENO, STDOUT_FILENO});
   Call call(std::move(setup));
   auto say = [&](std::string_view message) { call.terminal().error(message); };
   int status = guarded(
@@ -241,7 +233,8 @@ int act(const Command& command, const std::vector<std::string>& arguments) {
         print(parsed.verb ? verb_help(command, *parsed.verb) : command_help(command));
       return 0;
     case Parsed::Act::kVersion:
-      print(fmt::format("{} (ShardForge) {}\n", command.name, version()));
+      print(json ? Json::object().set("command", command.name).set("version", version()).dump() + "\n"
+                 : fmt::format("{} (ShardForge) {}\n", command.name, version()));
       return 0;
     case Parsed::Act::kBuildInfo:
       print(build_info().dump(2) + "\n");

@@ -29,13 +29,6 @@ namespace {
 constexpr std::array kPassedOn{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT};
 constexpr double kOneRequestS = 2;
 
-void point_at_null(std::initializer_list<int> descriptors) {
-  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-  SF_CHECK(null >= 0, Exit::kOs, "cannot open /dev/null: {}", errno_text(errno));
-  for (int descriptor : descriptors) dup2(null, descriptor);
-  if (null > STDERR_FILENO) close(null);
-}
-
 size_t threads_of_this_process() {
   std::error_code error;
   std::filesystem::directory_iterator tasks("/proc/self/task", error);
@@ -225,6 +218,13 @@ bool is_passed_on(int signal) {
 }
 
 }  // namespace
+
+void point_at_null(std::initializer_list<int> descriptors) {
+  UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (int descriptor : descriptors)
+    if (!null.valid() || dup2(null.get(), descriptor) < 0)
+      fail(Exit::kOs, "cannot use /dev/null: {}", errno_text(errno));
+}
 
 int agreed_status(const std::vector<int>& ends) {
   int worst = 0;

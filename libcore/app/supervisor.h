@@ -3,6 +3,7 @@
 // context exists, passes signals on, and ends with the status they agree on.
 #pragma once
 #include <functional>
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct SuperviseOptions {
 // kSoftware if a thread exists already.
 int supervise(int ranks, const std::function<int(int rank, int control_fd)>& child,
               const SuperviseOptions& options = {});
+
+// Makes these descriptors /dev/null. kOs if that cannot be.
+void point_at_null(std::initializer_list<int> descriptors);
 
 // The status of a run whose ranks ended so; entries are statuses, or -n for death by signal n. A killed rank (KILL)
 // makes 69, another fatal signal 70; else the gravest: 0 < 1 < 75 (go on later) < 69 (a peer is gone, mostly an echo) <

@@ -5,6 +5,13 @@
 
 namespace sf::arch {
 
+int64_t size_of_config(const Json& config, std::string_view key, int64_t most) {
+  const Json* value = config.find(key);
+  SF_CHECK(value && value->is_int(), Exit::kData, "config.json: {} is {}, wanted a whole number from 1 to {}", key,
+           value ? value->type_name() : "missing", most);
+  return positive(config, key, 0, most);
+}
+
 int64_t positive(const Json& config, std::string_view key, int64_t otherwise, int64_t most) {
   int64_t value = config.get_int(key, otherwise);
   SF_CHECK(value >= 1 && value <= most, Exit::kConfig, "config.json: {} = {} is out of range, wanted 1 to {}", key,

@@ -13,7 +13,10 @@ namespace sf::arch {
 // Larger than any model's, small enough that the element count of a whole model fits int64.
 constexpr int64_t kMaxExtent = int64_t{1} << 22;
 
-// Integer in [1, most]; `otherwise` if absent or null. kConfig naming key, range and value.
+// A size that a config must state: an integer in [1, most]. kData naming the key if it is absent, null or of another
+// type (a default would describe another model); kConfig naming key, range and value if it is out of range.
+int64_t size_of_config(const Json& config, std::string_view key, int64_t most = kMaxExtent);
+// One that follows from others: `otherwise` if absent or null.
 int64_t positive(const Json& config, std::string_view key, int64_t otherwise, int64_t most = kMaxExtent);
 double in_range(double value, std::string_view key, double lo, double hi);  // lo < value <= hi, else kConfig
 

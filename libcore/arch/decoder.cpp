@@ -11,17 +11,19 @@
 namespace sf::arch {
 namespace {
 
-// What a missing key means: the defaults of each family's configuration class.
+// What a missing key means. Where transformers' class derives a size from others, so do we; where it would take a
+// constant, that of one published model, the key must be there.
 struct Family {
   std::string_view name, architecture;
-  int64_t vocab, intermediate, kv_heads /* 0: as many as heads */, head_dim /* 0: hidden / heads */, max_positions;
+  bool kv_heads_stated;  // else as many as heads
+  bool head_dim_stated;  // else hidden / heads
   int64_t bos, eos;
 };
 constexpr Family kFamilies[] = {
-    {"llama", "LlamaForCausalLM", 32000, 11008, 0, 0, 2048, 1, 2},
-    {"qwen2", "Qwen2ForCausalLM", 151936, 22016, 32, 0, 32768, -1, -1},
-    {"qwen3", "Qwen3ForCausalLM", 151936, 22016, 32, 128, 32768, -1, -1},
-    {"mistral", "MistralForCausalLM", 32000, 14336, 8, 0, 131072, 1, 2},
+    {"llama", "LlamaForCausalLM", false, false, 1, 2},
+    {"qwen2", "Qwen2ForCausalLM", true, false, -1, -1},
+    {"qwen3", "Qwen3ForCausalLM", true, true, -1, -1},
+    {"mistral", "MistralForCausalLM", true, false, 1, 2},
 };
 
 std::string known() {
@@ -92,20 +94,21 @@ std::vector<int64_t> windows_of(const Json& config, const Decoder& d) {
   return windows;
 }
 
+// A null stands for the derived value in every family's class; an absent key only where the class derives it too.
+int64_t derivable(const Json& config, std::string_view key, bool stated, int64_t derived) {
+  bool absent = stated && !config.contains(key);
+  return absent ? size_of_config(config, key, 1 << 16) : positive(config, key, derived, 1 << 16);
+}
+
 void read_geometry(const Json& config, const Family& family, Decoder& d) {
-  d.vocab = positive(config, "vocab_size", family.vocab);
-  d.hidden = positive(config, "hidden_size", 4096);
-  d.intermediate = positive(config, "intermediate_size", family.intermediate);
-  d.layers = positive(config, "num_hidden_layers", 32, 4096);
-  d.heads = positive(config, "num_attention_heads", 32, 1 << 16);
-  // The key's absence means the class default, its null means as many as heads.
-  const Json* kv = config.find("num_key_value_heads");
-  d.kv_heads = positive(config, "num_key_value_heads", kv || family.kv_heads == 0 ? d.heads : family.kv_heads, 1 << 16);
-  const Json* dim = config.find("head_dim");
-  d.head_dim =
-      positive(config, "head_dim",
-               dim || family.head_dim == 0 ? std::max<int64_t>(d.hidden / d.heads, 1) : family.head_dim, 1 << 16);
-  d.max_positions = positive(config, "max_position_embeddings", family.max_positions, int64_t{1} << 40);
+  d.vocab = size_of_config(config, "vocab_size");
+  d.hidden = size_of_config(config, "hidden_size");
+  d.intermediate = size_of_config(config, "intermediate_size");
+  d.layers = size_of_config(config, "num_hidden_layers", 4096);
+  d.heads = size_of_config(config, "num_attention_heads", 1 << 16);
+  d.kv_heads = derivable(config, "num_key_value_heads", family.kv_heads_stated, d.heads);
+  d.head_dim = derivable(config, "head_dim", family.head_dim_stated, std::max<int64_t>(d.hidden / d.heads, 1));
+  d.max_positions = size_of_config(config, "max_position_embeddings", int64_t{1} << 40);
   SF_CHECK(d.heads % d.kv_heads == 0, Exit::kConfig,
            "config.json: num_attention_heads = {} is not a multiple of num_key_value_heads = {}", d.heads, d.kv_heads);
   SF_CHECK(d.family != "llama" || d.hidden % d.heads == 0, Exit::kConfig,

@@ -57,14 +57,14 @@ Eagle3 eagle3_from_config(const Json& config) {
   SF_CHECK(config.is_object(), Exit::kData, "config.json: wanted an object, found {}", config.type_name());
   check_kind(config);
   Eagle3 e;
-  e.vocab = positive(config, "vocab_size", 32000);
-  e.draft_vocab = positive(config, "draft_vocab_size", 0);
+  e.vocab = size_of_config(config, "vocab_size");
+  e.draft_vocab = size_of_config(config, "draft_vocab_size");
   SF_CHECK(e.draft_vocab <= e.vocab, Exit::kConfig, "config.json: draft_vocab_size = {} exceeds vocab_size = {}",
            e.draft_vocab, e.vocab);
-  e.hidden = positive(config, "hidden_size", 4096);
+  e.hidden = size_of_config(config, "hidden_size");
   e.target_hidden = positive(config, "target_hidden_size", e.hidden);
-  e.intermediate = positive(config, "intermediate_size", 11008);
-  e.heads = positive(config, "num_attention_heads", 32, 1 << 16);
+  e.intermediate = size_of_config(config, "intermediate_size");
+  e.heads = size_of_config(config, "num_attention_heads", 1 << 16);
   e.kv_heads = positive(config, "num_key_value_heads", e.heads, 1 << 16);
   SF_CHECK(e.heads % e.kv_heads == 0, Exit::kConfig,
            "config.json: num_attention_heads = {} is not a multiple of num_key_value_heads = {}", e.heads, e.kv_heads);
@@ -74,7 +74,7 @@ Eagle3 eagle3_from_config(const Json& config) {
            e.head_dim, kMaxExtent);
   SF_CHECK(e.head_dim % 2 == 0, Exit::kConfig, "config.json: head_dim = {} is odd: rotary pairs need an even number",
            e.head_dim);
-  e.max_positions = positive(config, "max_position_embeddings", 2048, int64_t{1} << 40);
+  e.max_positions = size_of_config(config, "max_position_embeddings", int64_t{1} << 40);
   e.rms_eps = in_range(config.get_double("rms_norm_eps", 1e-6), "rms_norm_eps", 0, 1);
   e.fc_norm = config.get_bool("fc_norm", false);
   e.norm_output = config.get_bool("norm_output", true);

@@ -70,7 +70,7 @@ Checkpoint Checkpoint::open(const fs::path& dir) {
     opened.has_manifest_ = true;
   }
   opened.open_files();
-  SF_CHECK(fs::exists(dir / "config.json", ignored), Exit::kConfig, "{} has no config.json", dir.string());
+  SF_CHECK(fs::exists(dir / "config.json", ignored), Exit::kNoInput, "{} has no config.json", dir.string());
   opened.config_ = read_json(dir / "config.json");
   opened.apply_aliases();
   return opened;
@@ -90,7 +90,7 @@ void Checkpoint::open_files() {
         fs::exists(dir_ / "pytorch_model.bin", ignored) || fs::exists(dir_ / "pytorch_model.bin.index.json", ignored);
     SF_CHECK(!pickle, Exit::kData,
              "{} holds pickled weights (.bin), which can run code: convert them to safetensors first", dir_.string());
-    fail(Exit::kData, "{} is incomplete: neither model.safetensors nor model.safetensors.index.json is there",
+    fail(Exit::kNoInput, "{} is incomplete: neither model.safetensors nor model.safetensors.index.json is there",
          dir_.string());
   }
   std::map<std::string, size_t> opened;

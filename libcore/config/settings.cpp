@@ -198,7 +198,10 @@ void Settings::set(std::string_view assignment, std::string_view origin) {
   SF_CHECK(key, Exit::kUsage, "{}: unknown key {}{}; shardforge.toml(5) lists all keys", origin, name,
            suggestion(name));
   bool bare = key->type == Key::Type::kString && (text.empty() || (text.front() != '"' && text.front() != '\''));
-  set_value(name, bare ? Json(text) : read_toml_value(text, name), origin);
+  std::optional<Json> value = bare ? Json(text) : read_toml_value(text);
+  SF_CHECK(value, Exit::kConfig, "{}: {}: wanted {}, found {}, which is no TOML value", origin, name, wanted_text(*key),
+           text.empty() ? "nothing" : text);
+  set_value(name, std::move(*value), origin);
 }
 
 void Settings::set_value(std::string_view name, Json value, std::string_view origin) {
@@ -208,7 +211,8 @@ void Settings::set_value(std::string_view name, Json value, std::string_view ori
   if (found == entries_.end()) {
     std::string read;
     for (const std::string& section : sections_) read += (read.empty() ? "" : ", ") + section;
-    fail(Exit::kUsage, "{}: {} is not read here (read: {})", origin, name, read.empty() ? "none" : read);
+    fail(Exit::kUsage, "{}: {} is not read here (read: {}); a settings file may hold it for another verb", origin, name,
+         read.empty() ? "none" : read);
   }
   check_value(*key, value, origin);
   found->second.value = std::move(value);
@@ -244,6 +248,11 @@ std::vector<int64_t> Settings::get_ints(std::string_view key) const {
   std::vector<int64_t> result;
   for (const Json& item : entry(key).value.as_array()) result.push_back(item.as_int());
   return result;
+}
+
+std::string Settings::shown(std::string_view key) const {
+  const Json& value = entry(key).value;
+  return value.is_string() ? value.as_string() : toml_text(value);
 }
 
 std::string Settings::origin(std::string_view key) const {

@@ -46,6 +46,7 @@ class Settings : public AppliedOptions {
   std::string get_string(std::string_view key) const;
   std::vector<std::string> get_strings(std::string_view key) const;
   std::vector<int64_t> get_ints(std::string_view key) const;
+  std::string shown(std::string_view key) const;   // the value as TOML, a string without its quotes
   std::string origin(std::string_view key) const;  // "default", "demo.toml:12:1", "--set", "--ranks"
   bool given(std::string_view key) const;          // not a default
 

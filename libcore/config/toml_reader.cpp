@@ -62,17 +62,17 @@ std::vector<Assignment> read_toml(std::string_view text, std::string_view origin
   return result;
 }
 
-Json read_toml_value(std::string_view text, std::string_view key) {
+std::optional<Json> read_toml_value(std::string_view text) {
   // A line break would let the value smuggle in further assignments.
-  SF_CHECK(text.find_first_of("\r\n") == std::string_view::npos, Exit::kUsage, "{}: a value is one line of TOML", key);
+  if (text.find_first_of("\r\n") != std::string_view::npos) return std::nullopt;
   try {
     toml::table table = toml::parse("value = " + std::string(text));
     bool is_date = false;
     Json value = to_json(*table.get("value"), is_date);
-    SF_CHECK(!is_date, Exit::kUsage, "{}={}: dates are not used here", key, text);
+    if (is_date) return std::nullopt;
     return value;
-  } catch (const toml::parse_error& error) {
-    fail(Exit::kUsage, "{}={}: not a TOML value: {}", key, text, error.description());
+  } catch (const toml::parse_error&) {
+    return std::nullopt;
   }
 }
 

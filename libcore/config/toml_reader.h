@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TOML text to a flat list of assignments. The parser (toml++) lives in toml_reader.cpp alone.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,8 +20,8 @@ struct Assignment {
 // Every leaf of the document, in the document's order of lines. Throws kConfig "ORIGIN:LINE:COL: ..." on a syntax
 // error.
 std::vector<Assignment> read_toml(std::string_view text, std::string_view origin);
-// One TOML value, as after "key = ". Throws kUsage.
-Json read_toml_value(std::string_view text, std::string_view key);
+// One TOML value, as after "key = "; none if the text is not one, or is a date.
+std::optional<Json> read_toml_value(std::string_view text);
 // The value as TOML text.
 std::string toml_text(const Json& value);
 

@@ -36,6 +36,8 @@ class MetricsWriter : public MetricSink {
   // A record of another kind. `fields` is a flat object: no nested objects; lists of scalars are allowed.
   void event(std::string_view event, int64_t step, const Json& fields);
 
+  const std::filesystem::path& file() const { return file_; }
+
   std::function<double()> clock;  // seconds since 1970; replaced by tests
 
  private:

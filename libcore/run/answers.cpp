@@ -141,4 +141,24 @@ AnswerRun answer_all(app::Invocation& invocation, OpenTarget& target, const gen:
   return run;
 }
 
+void refuse_existing(const std::filesystem::path& out) {
+  SF_CHECK(!std::filesystem::exists(out), Exit::kCantCreate, "{} exists; remove it or choose another -o", out.string());
+}
+
+int answer_into_file(app::Invocation& invocation, OpenTarget& target, const gen::GenerateOptions& options,
+                     const EncodedPrompts& prompts) {
+  std::filesystem::path out = invocation.get("output");
+  AnswerFile file(out, answer_job(target, options));
+  AnswerRun run = answer_all(invocation, target, options, prompts, file);
+  if (run.stopped) {
+    invocation.log(fmt::format("stopped; {} of {} answers are kept in {}", file.size(), prompts.prompts.size(),
+                               file.partial().string()));
+    return static_cast<int>(Exit::kAgain);
+  }
+  file.publish(prompts.prompts);
+  invocation.log(run.summary());
+  invocation.result(invocation.json_output() ? run.to_json().set("path", out.string()).dump() : out.string());
+  return 0;
+}
+
 }  // namespace sf::run

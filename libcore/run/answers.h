@@ -45,4 +45,10 @@ struct AnswerRun {
 AnswerRun answer_all(app::Invocation& invocation, OpenTarget& target, const gen::GenerateOptions& options,
                      const EncodedPrompts& prompts, AnswerFile& file);
 
+// The whole way from prompts to a published file of chats, which the result names. Exit status: 0, or 75 with the rows
+// so far kept in FILE.partial. kCantCreate if FILE exists.
+int answer_into_file(app::Invocation& invocation, OpenTarget& target, const gen::GenerateOptions& options,
+                     const EncodedPrompts& prompts);
+void refuse_existing(const std::filesystem::path& out);  // kCantCreate
+
 }  // namespace sf::run

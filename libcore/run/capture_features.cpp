@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "ckpt/draft.h"
+#include "config/apply.h"
 #include "run/entry.h"
 #include "run/target.h"
 #include "stream/feature_dir.h"
@@ -21,6 +22,7 @@ namespace sf::run {
 namespace {
 
 namespace fs = std::filesystem;
+using config::Apply;
 
 struct Capture {
   OpenTarget target;
@@ -95,8 +97,8 @@ Capture prepare(app::Invocation& invocation) {
   ckpt::Checkpoint draft_files = ckpt::Checkpoint::open(invocation.get("draft"));
   arch::Eagle3 draft = arch::eagle3_from_config(draft_files.config());
   int64_t max_length = settings.get_int("capture.max_length");
-  std::string rule = settings.get_string("capture.mask_rule"), dtype = settings.get_string("capture.feature_dtype");
-  Capture capture{.target = open_target(invocation), .draft = draft, .feature = *dtype_from_config(dtype)};
+  std::string rule = settings.get_string("capture.mask_rule");
+  Capture capture{.target = open_target(invocation), .draft = draft};
   ckpt::check_target(draft_files, capture.target.checkpoint);
   capture.rows = text::read_chats(invocation.get("data"), capture.target.encoder,
                                   rule == "turn" ? text::MaskRule::kTurn : text::MaskRule::kReference,
@@ -109,17 +111,16 @@ Capture prepare(app::Invocation& invocation) {
                                row.encoded.ids.size(), positions);
   }
   stream::Contract& contract = capture.contract = eagle3_contract(capture.target, draft);
-  contract.feature_dtype = name_of(capture.feature);
-  contract.max_length = max_length;
   contract.rows = capture.rows.size();
   contract.data = data_digest(capture.rows);
-  contract.order_seed = static_cast<uint64_t>(settings.get_int("data.order_seed"));
-  contract.mask_rule = rule;
   std::string all_rows = fmt::format("{} rows", capture.rows.size());
-  settings.applied("capture.max_length", std::to_string(max_length), all_rows, "text");
-  settings.applied("capture.mask_rule", rule, all_rows, "text");
-  settings.applied("capture.feature_dtype", dtype, fmt::format("{} layers", contract.layers.size()), "run");
-  settings.applied("data.order_seed", std::to_string(contract.order_seed), all_rows, "stream");
+  Apply text(settings, all_rows, "text"), order(settings, all_rows, "stream");
+  Apply carried(settings, fmt::format("{} layers", contract.layers.size()), "run");
+  contract.max_length = text.whole("capture.max_length");
+  contract.mask_rule = text.word("capture.mask_rule");
+  capture.feature = *dtype_from_config(carried.word("capture.feature_dtype"));
+  contract.feature_dtype = name_of(capture.feature);
+  contract.order_seed = static_cast<uint64_t>(order.whole("data.order_seed"));
   return capture;
 }
 
@@ -130,10 +131,10 @@ Json counts(const Capture& capture, int64_t rows, int64_t voids) {
 
 int to_directory(app::Invocation& invocation, Capture& capture) {
   fs::path dir = invocation.get("output");
+  Apply without(invocation.settings(), "0 streams (a directory is written)", "run");
   for (const char* key :
        {"capture.cache_mib", "stream.credit_mib", "stream.heartbeat_s", "stream.stop_deadline_s", "stream.bind"})
-    if (invocation.settings().given(key))
-      invocation.settings().applied(key, "", "0 streams (a directory is written)", "run");
+    without.nothing(key);
   app::settle_settings(invocation);
   stream::FeatureWriter writer(dir, capture.contract, 0, invocation.command_line());
   auto total = static_cast<int64_t>(capture.rows.size());
@@ -162,26 +163,17 @@ int to_directory(app::Invocation& invocation, Capture& capture) {
 
 stream::ProducerOptions producer_options(app::Invocation& invocation, const Capture& capture) {
   config::Settings& settings = invocation.settings();
-  auto mib = [&](const char* key, const char* what) {
-    int64_t value = settings.get_int(key);
-    settings.applied(key, std::to_string(value), what, "stream");
-    return static_cast<size_t>(value) << 20;
-  };
-  auto seconds = [&](const char* key, const char* what) {
-    double value = settings.get_float(key);
-    settings.applied(key, double_text(value), what, "stream");
-    return value;
-  };
+  Apply ranks(settings, "every rank", "stream");
   stream::ProducerOptions options;
   options.contract = capture.contract;
   options.code = app::build_info().get_string("version", "");
-  options.cache_bytes = mib("capture.cache_mib", "finished samples");
-  options.credit_bytes = mib("stream.credit_mib", "every rank");
-  options.heartbeat_s = seconds("stream.heartbeat_s", "every rank");
-  options.stop_s = seconds("stream.stop_deadline_s", "the ending");
-  std::string address = settings.get_string("stream.bind");
+  options.cache_bytes = static_cast<size_t>(Apply(settings, "finished samples", "stream").whole("capture.cache_mib"))
+                        << 20;
+  options.credit_bytes = static_cast<size_t>(ranks.whole("stream.credit_mib")) << 20;
+  options.heartbeat_s = ranks.number("stream.heartbeat_s");
+  options.stop_s = Apply(settings, "the ending", "stream").number("stream.stop_deadline_s");
+  std::string address = Apply(settings, "1 producer", "stream").word("stream.bind");
   options.bind = address.find("://") == std::string::npos ? fmt::format("tcp://{}:*", address) : address;
-  settings.applied("stream.bind", address, "1 producer", "stream");
   options.report = [&invocation](const std::string& line) { invocation.log(line); };
   return options;
 }
@@ -195,6 +187,7 @@ int to_stream(app::Invocation& invocation, Capture& capture) {
   stream::ProducerOptions options = producer_options(invocation, capture);
   app::settle_settings(invocation);
   bool by_file = invocation.has("handle-file");
+  if (by_file) refuse_to_replace(invocation.get("handle-file"));
   if (!by_file && is_pipe(STDOUT_FILENO)) options.life_fd = STDOUT_FILENO;
   uint64_t rows = capture.contract.rows, seed = capture.contract.order_seed;
   stream::Producer producer(
@@ -227,6 +220,7 @@ int capture_features(app::Invocation& invocation) {
   fs::path rejected = invocation.get("rejected", invocation.get("data") + ".rejected");
   SF_CHECK(!fs::equivalent(rejected, invocation.get("data"), ignored), Exit::kUsage,
            "--rejected {} is the data file itself", rejected.string());
+  refuse_to_replace(rejected);
   write_rejected(invocation, capture.rows, rejected);
   return to_dir ? to_directory(invocation, capture) : to_stream(invocation, capture);
 }

@@ -9,22 +9,12 @@ namespace sf::run {
 namespace {
 
 int eval_generate(app::Invocation& invocation) {
+  if (invocation.has("output")) refuse_existing(invocation.get("output"));
   OpenTarget target = open_target(invocation);
   gen::GenerateOptions options = generate_options(invocation, target);
   EncodedPrompts prompts = encode_prompts(invocation, target);
   app::settle_settings(invocation);
-  if (invocation.has("output")) {
-    std::filesystem::path out = invocation.get("output");
-    SF_CHECK(!std::filesystem::exists(out), Exit::kCantCreate, "{} exists; remove it or choose another -o",
-             out.string());
-    AnswerFile file(out, answer_job(target, options));
-    AnswerRun run = answer_all(invocation, target, options, prompts, file);
-    if (run.stopped) return static_cast<int>(Exit::kAgain);
-    file.publish(prompts.prompts);
-    invocation.log(run.summary());
-    invocation.result(invocation.json_output() ? run.to_json().set("path", out.string()).dump() : out.string());
-    return 0;
-  }
+  if (invocation.has("output")) return answer_into_file(invocation, target, options, prompts);
   AnswerRun run;
   auto show = [&](const gen::Completion& done) {
     if (invocation.json_output()) return;

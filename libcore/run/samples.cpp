@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "config/apply.h"
 #include "stream/client.h"
 #include "stream/feature_dir.h"
 #include "stream/handle.h"
@@ -16,6 +17,7 @@ namespace sf::run {
 namespace {
 
 namespace fs = std::filesystem;
+using config::Apply;
 constexpr double kHandleWait = 600;  // the producer loads its target first
 
 // Rank 0's text on every rank; an error of rank 0 becomes everyone's.
@@ -41,14 +43,12 @@ std::string shared_text(comm::Group& group, const std::function<std::string()>& 
 }
 
 stream::StreamOptions stream_options(app::Invocation& invocation, comm::Group& group, const stream::Contract& wanted) {
-  config::Settings& settings = invocation.settings();
   stream::StreamOptions options{.wanted = wanted, .rank = group.rank(), .world = group.world()};
   options.code = app::build_info().get_string("version", "");
-  options.credit_bytes = static_cast<size_t>(settings.get_int("stream.credit_mib")) << 20;
-  options.heartbeat_s = settings.get_float("stream.heartbeat_s");
+  Apply producer(invocation.settings(), "1 producer", "stream");
+  options.credit_bytes = static_cast<size_t>(producer.whole("stream.credit_mib")) << 20;
+  options.heartbeat_s = producer.number("stream.heartbeat_s");
   options.report = [&invocation](const std::string& line) { invocation.log(line); };
-  settings.applied("stream.credit_mib", std::to_string(settings.get_int("stream.credit_mib")), "1 producer", "stream");
-  settings.applied("stream.heartbeat_s", double_text(options.heartbeat_s), "1 producer", "stream");
   return options;
 }
 
@@ -64,10 +64,10 @@ stream::Handle handle_from_pipe(Deadline deadline) {
 
 std::unique_ptr<stream::Source> open_stream(app::Invocation& invocation, comm::Group& group,
                                             const stream::Contract& wanted, const std::string& from) {
-  config::Settings& settings = invocation.settings();
   stream::StreamOptions options = stream_options(invocation, group, wanted);
-  double rejoin = settings.get_float("stream.rejoin_deadline_s");
   bool pipe = from == "-";
+  const char* rejoins = pipe ? "0 handle files (a pipe ends with its producer)" : "1 handle file";
+  double rejoin = Apply(invocation.settings(), rejoins, "stream").number("stream.rejoin_deadline_s");
   if (pipe) {
     SF_CHECK(
         !invocation.stdin_is_terminal(), Exit::kUsage,
@@ -78,8 +78,6 @@ std::unique_ptr<stream::Source> open_stream(app::Invocation& invocation, comm::G
     options.handle_file = from;
     options.rejoin_s = rejoin;
   }
-  settings.applied("stream.rejoin_deadline_s", double_text(rejoin),
-                   pipe ? "0 handle files (a pipe ends with its producer)" : "1 handle file", "stream");
   std::string handle = shared_text(group, [&] {
     Deadline deadline = Deadline::after(Seconds(kHandleWait));
     return (pipe ? handle_from_pipe(deadline) : stream::wait_for_handle_file(from, deadline)).line();
@@ -89,9 +87,8 @@ std::unique_ptr<stream::Source> open_stream(app::Invocation& invocation, comm::G
 
 std::unique_ptr<stream::Source> open_directory(app::Invocation& invocation, const stream::Contract& wanted,
                                                const std::string& from) {
-  config::Settings& settings = invocation.settings();
-  for (const char* key : {"stream.credit_mib", "stream.heartbeat_s", "stream.rejoin_deadline_s"})
-    if (settings.given(key)) settings.applied(key, "", "0 streams (features come from a directory)", "run");
+  Apply without(invocation.settings(), "0 streams (features come from a directory)", "run");
+  for (const char* key : {"stream.credit_mib", "stream.heartbeat_s", "stream.rejoin_deadline_s"}) without.nothing(key);
   SF_CHECK(!invocation.has("tee"), Exit::kUsage, "--tee keeps what is streamed, but --from {} is a directory already",
            from);
   return stream::DirSource::open(from, wanted);

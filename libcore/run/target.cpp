@@ -9,11 +9,14 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "config/apply.h"
 #include "run/entry.h"
 #include "text/tokenizer.h"
 
 namespace sf::run {
 namespace {
+
+using config::Apply;
 
 std::vector<int32_t> stop_ids(app::Invocation& invocation, const OpenTarget& target) {
   std::vector<int32_t> ids;
@@ -27,9 +30,7 @@ std::vector<int32_t> stop_ids(app::Invocation& invocation, const OpenTarget& tar
     ids.push_back(tokens[0]);
   }
   settings.applied("generate.stop", std::to_string(texts.size()), fmt::format("{} stop ids", ids.size()), "gen");
-  bool ignore = settings.get_bool("generate.ignore_eos");
-  settings.applied("generate.ignore_eos", ignore ? "true" : "false", fmt::format("{} stop ids", ids.size()), "gen");
-  if (ignore) ids.clear();
+  if (Apply(settings, fmt::format("{} stop ids", ids.size()), "gen").flag("generate.ignore_eos")) ids.clear();
   return ids;
 }
 
@@ -38,34 +39,28 @@ std::vector<int32_t> stop_ids(app::Invocation& invocation, const OpenTarget& tar
 OpenTarget open_target(app::Invocation& invocation) {
   config::Settings& settings = invocation.settings();
   apply_threads(invocation, "target.threads", 1);
-  std::string dtype = settings.get_string("target.compute_dtype");
-  Dtype compute = *dtype_from_config(dtype);
+  Dtype compute = *dtype_from_config(settings.get_string("target.compute_dtype"));
   ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(invocation.get("target"));
   text::ChatEncoder encoder = text::ChatEncoder::open(checkpoint.dir());
   gen::Target model = gen::Target::load(checkpoint, compute);
-  settings.applied("target.compute_dtype", dtype, fmt::format("{} layers", model.decoder().layers), "gen");
+  Apply(settings, fmt::format("{} layers", model.decoder().layers), "gen").word("target.compute_dtype");
   return {std::move(checkpoint), std::move(encoder), std::move(model), compute};
 }
 
 gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTarget& target) {
-  config::Settings& s = invocation.settings();
+  Apply answers(invocation.settings(), "every answer", "gen");
   gen::GenerateOptions options;
-  options.sampling = {.temperature = s.get_float("generate.temperature"),
-                      .top_k = s.get_int("generate.top_k"),
-                      .top_p = s.get_float("generate.top_p"),
-                      .min_p = s.get_float("generate.min_p"),
-                      .repetition_penalty = s.get_float("generate.repetition_penalty"),
-                      .seed = static_cast<uint64_t>(s.get_int("generate.seed"))};
-  options.max_new_tokens = s.get_int("generate.max_new_tokens");
-  options.batch = s.get_int("generate.batch");
+  options.sampling = {.temperature = answers.number("generate.temperature"),
+                      .top_k = answers.whole("generate.top_k"),
+                      .top_p = answers.number("generate.top_p"),
+                      .min_p = answers.number("generate.min_p"),
+                      .repetition_penalty = answers.number("generate.repetition_penalty"),
+                      .seed = static_cast<uint64_t>(answers.whole("generate.seed"))};
+  options.max_new_tokens = answers.whole("generate.max_new_tokens");
+  options.batch = answers.whole("generate.batch");
   options.stop_ids = stop_ids(invocation, target);
   options.cancelled = [&invocation] { return invocation.stop() != app::Stop::kNone; };
   options.check();
-  for (const char* key :
-       {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "max_new_tokens", "batch"}) {
-    std::string name = std::string("generate.") + key;
-    s.applied(name, s.resolved().at("generate").at(key).dump(), "every answer", "gen");
-  }
   return options;
 }
 

@@ -8,6 +8,7 @@
 #include "arch/eagle3.h"
 #include "base/error.h"
 #include "ckpt/draft.h"
+#include "config/apply.h"
 #include "data/feed.h"
 #include "engine/engine.h"
 #include "model/eagle3.h"
@@ -24,6 +25,7 @@ namespace sf::run {
 namespace {
 
 namespace fs = std::filesystem;
+using config::Apply;
 constexpr double kDataWait = 600;  // of one position; the stream itself notices a dead producer much sooner
 
 // A draft and the parts of its target that training reads.
@@ -99,12 +101,8 @@ void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const 
 }
 
 model::Eagle3Options eagle3_options(config::Settings& settings) {
-  model::Eagle3Options options{.unroll = static_cast<int>(settings.get_int("training.unroll")),
-                               .reference_quirks = settings.get_bool("training.reference_quirks")};
-  settings.applied("training.unroll", std::to_string(options.unroll), "1 segment", "model");
-  settings.applied("training.reference_quirks", options.reference_quirks ? "true" : "false", "loss and schedule",
-                   "train");
-  return options;
+  return {.unroll = static_cast<int>(Apply(settings, "1 segment", "model").whole("training.unroll")),
+          .reference_quirks = Apply(settings, "loss and schedule", "train").flag("training.reference_quirks")};
 }
 
 data::Feed make_feed(stream::Source& source, const Draft& draft, Dtype compute) {
@@ -127,12 +125,10 @@ train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const D
                                    .config = settings.resolved(),
                                    .numerics = numerics(invocation)};
   if (!draft.shape.norm_output) options.also_frozen = {"norm.weight"};
-  options.seed = static_cast<uint64_t>(settings.get_int("training.seed"));
-  options.keep = settings.get_int("training.keep_checkpoints");
+  options.seed = static_cast<uint64_t>(Apply(settings, "the manifest", "train").whole("training.seed"));
+  options.keep = Apply(settings, options.run_dir.string(), "train").whole("training.keep_checkpoints");
   options.extra = draft.files.manifest().extra;
   options.recompute = draft.files.manifest().recompute;
-  settings.applied("training.seed", std::to_string(options.seed), "the manifest", "train");
-  settings.applied("training.keep_checkpoints", std::to_string(options.keep), options.run_dir.string(), "train");
   return options;
 }
 

@@ -7,33 +7,22 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "config/apply.h"
 #include "tensor/threads.h"
 
 namespace sf::run {
 namespace {
 
 namespace fs = std::filesystem;
+using config::Apply;
 
-// A setting's value, with the record that it was applied.
-struct Apply {
-  config::Settings& settings;
-  std::string what, by;
-  double number(const std::string& key) {
-    double value = settings.get_float(key);
-    settings.applied(key, double_text(value), what, by);
-    return value;
-  }
-  int64_t whole(const std::string& key) {
-    int64_t value = settings.get_int(key);
-    settings.applied(key, std::to_string(value), what, by);
-    return value;
-  }
-  std::string word(const std::string& key) {
-    std::string value = settings.get_string(key);
-    settings.applied(key, value, what, by);
-    return value;
-  }
-};
+// What another verb published must not become a run's directory.
+void refuse_what_is_no_run(const fs::path& dir) {
+  std::error_code ignored;
+  for (const char* mark : {"manifest.json", "contract.json", "config.json"})
+    SF_CHECK(!fs::exists(dir / mark, ignored), Exit::kCantCreate,
+             "{} holds a checkpoint or features ({}), not a run; choose another -o", dir.string(), mark);
+}
 
 }  // namespace
 
@@ -52,6 +41,7 @@ RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocati
   std::optional<Error> failure;
   if (group.rank() == 0 && !invocation.plan_only()) {
     try {
+      refuse_what_is_no_run(path_);
       std::error_code error;
       made_ = fs::create_directories(path_, error);
       SF_CHECK(!error, Exit::kCantCreate, "cannot create {}: {}", path_.string(), error.message());
@@ -88,13 +78,13 @@ void RunDir::choose(app::Invocation& invocation) {
 
 engine::EngineOptions apply_engine(app::Invocation& invocation, const std::set<std::string>& tables) {
   config::Settings& settings = invocation.settings();
-  Apply engine{settings, "every segment", "engine"};
+  Apply engine(settings, "every segment", "engine");
   engine::EngineOptions options;
   options.mode = engine.word("engine.mode") == "recompute" ? engine::Mode::kRecompute : engine::Mode::kKeep;
   options.compute = *dtype_from_config(engine.word("engine.compute_dtype"));
   engine.word("engine.numerics");
   options.call_deadline_s = engine.number("engine.call_deadline_s");
-  std::string backend = Apply{settings, "every parameter", "engine"}.word("shard.backend");
+  std::string backend = Apply(settings, "every parameter", "engine").word("shard.backend");
   options.layout = backend == "fsdp1"   ? plan::Layout::kFlat
                    : backend == "fsdp2" ? plan::Layout::kDim0
                                         : plan::Layout::kReplicate;
@@ -111,7 +101,7 @@ engine::EngineOptions apply_engine(app::Invocation& invocation, const std::set<s
 
 train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool reference_quirks) {
   config::Settings& settings = invocation.settings();
-  Apply loop{settings, "every step", "train"};
+  Apply loop(settings, "every step", "train");
   train::LoopOptions options;
   double epochs = loop.number("training.epochs");
   options.windows = {.rows = loop.whole("training.batch_size"),
@@ -164,11 +154,18 @@ Json numerics(app::Invocation& invocation) {
 // Writes metrics.jsonl, and every training.log_every steps a line for people.
 class RunReport::Sink : public MetricSink {
  public:
-  Sink(app::Invocation& invocation, report::MetricsWriter writer, int64_t steps)
+  Sink(app::Invocation& invocation, report::MetricsWriter writer, int64_t resumed_step, int64_t steps)
       : invocation_(invocation),
         writer_(std::move(writer)),
         steps_(steps),
-        every_(invocation.settings().get_int("training.log_every")) {}
+        every_(invocation.settings().get_int("training.log_every")),
+        last_step_(resumed_step) {}
+
+  // A run that fails before its first step leaves nothing.
+  ~Sink() override {
+    std::error_code ignored;
+    if (last_step_ == 0) fs::remove(writer_.file(), ignored);
+  }
 
   void scalar(int64_t step, std::string_view name, double value) override {
     writer_.scalar(step, name, value);
@@ -179,6 +176,7 @@ class RunReport::Sink : public MetricSink {
     writer_.flush(step);
     std::string detail = fmt::format("loss {:.4f}, acc {:.3f}", loss_, accuracy_);
     invocation_.progress("steps", step, steps_, detail);
+    last_step_ = step;
     if (step % every_ == 0 || step == steps_) invocation_.log(fmt::format("step {}/{}: {}", step, steps_, detail));
   }
   report::MetricsWriter& writer() { return writer_; }
@@ -186,7 +184,7 @@ class RunReport::Sink : public MetricSink {
  private:
   app::Invocation& invocation_;
   report::MetricsWriter writer_;
-  int64_t steps_, every_;
+  int64_t steps_, every_, last_step_;
   double loss_ = NAN, accuracy_ = NAN;
 };
 
@@ -196,7 +194,7 @@ RunReport::RunReport(app::Invocation& invocation, comm::Group& group, const RunD
   if (!first_rank_) return;
   fs::path file = run.path() / "metrics.jsonl";
   if (resumed_step == 0) fs::remove(file);
-  sink_ = std::make_unique<Sink>(invocation, report::MetricsWriter::open(file, resumed_step), steps);
+  sink_ = std::make_unique<Sink>(invocation, report::MetricsWriter::open(file, resumed_step), resumed_step, steps);
   Json facts = Json::object().set("command", invocation.command_line()).set("ranks", int64_t{group.world()});
   facts.set("threads", int64_t{tensor::threads()}).set("group", std::string(group.kind())).set("steps", steps);
   sink_->writer().event("run", resumed_step, facts);

@@ -58,7 +58,7 @@ ChatEncoder ChatEncoder::open(const std::filesystem::path& model_dir, const Json
   std::filesystem::path jinja = model_dir / "chat_template.jinja";
   bool own_file = std::filesystem::exists(jinja);
   std::string source = own_file ? read_file(jinja) : template_of(config, config_path);
-  SF_CHECK(!source.empty(), Exit::kConfig,
+  SF_CHECK(!source.empty(), Exit::kNoInput,
            "{}: no chat template: wanted chat_template.jinja or chat_template in tokenizer_config.json",
            model_dir.string());
   Json given = Json::object();
@@ -95,13 +95,13 @@ std::vector<int32_t> ChatEncoder::encode_prompt(const Json& messages) const {
 }
 
 EncodedChat ChatEncoder::encode(const Json& messages, MaskRule rule, size_t max_length) const {
-  MaskMaker maker{*this, rule};
+  MaskMaker maker{*this, rule, max_length};
   EncodedChat encoded = rule == MaskRule::kTurn ? maker.by_prefixes(messages) : maker.by_spans(render(messages, false));
   return truncated(std::move(encoded), max_length);
 }
 
 EncodedChat ChatEncoder::encode_rendered(const std::string& text, MaskRule rule, size_t max_length) const {
-  return truncated(MaskMaker{*this, rule}.by_spans(text), max_length);
+  return truncated(MaskMaker{*this, rule, max_length}.by_spans(text), max_length);
 }
 
 }  // namespace sf::text

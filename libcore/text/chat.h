@@ -28,7 +28,7 @@ struct EncodedChat {
 // Immutable and safe to share between threads.
 class ChatEncoder {
  public:
-  // kNoInput if tokenizer.json is missing; kConfig if there is no template or it uses what the Jinja subset lacks.
+  // kNoInput if tokenizer.json or a template is missing; kConfig if the template uses what the Jinja subset lacks.
   // `variables`: an object of further names for the template (enable_thinking, date_string, ...), or null. strftime_now
   // sees a fixed day (2024-07-26), so that prompts are the same every day.
   static ChatEncoder open(const std::filesystem::path& model_dir, const Json& variables = {});

@@ -40,6 +40,12 @@ bool blank(std::string_view bytes) {
   return bytes.find_first_not_of(" \t\r\n") == bytes.npos;
 }
 
+void check_answers(size_t answers) {
+  SF_CHECK(answers <= kMostAnswers || fault("text.any_answers"), Exit::kData,
+           "more than {} answers among the tokens that are kept; split the chat, or lower capture.max_length",
+           kMostAnswers);
+}
+
 }  // namespace
 
 EncodedChat truncated(EncodedChat encoded, size_t max_length) {
@@ -60,7 +66,7 @@ size_t MaskMaker::tokens_before(const EncodedChat& whole, const std::string& tex
   return std::min(prefix.size(), whole.ids.size());
 }
 
-void MaskMaker::supervise(EncodedChat& whole, const std::string& text, size_t start, size_t end) const {
+bool MaskMaker::supervise(EncodedChat& whole, const std::string& text, size_t start, size_t end) const {
   size_t from = tokens_before(whole, text, start), to = tokens_before(whole, text, end);
   const Tokenizer& tokenizer = encoder.tokenizer();
   if (rule == MaskRule::kTurn && !fault("text.turn_end")) {
@@ -71,6 +77,7 @@ void MaskMaker::supervise(EncodedChat& whole, const std::string& text, size_t st
     if (last > from && tokenizer.is_special(whole.ids[last - 1])) to = last;
   }
   for (size_t i = from; i < to; ++i) whole.loss_mask[i] = 1;
+  return max_length == 0 || to < max_length;
 }
 
 EncodedChat MaskMaker::by_prefixes(const Json& messages) const {
@@ -79,10 +86,12 @@ EncodedChat MaskMaker::by_prefixes(const Json& messages) const {
   whole.ids = encoder.tokenizer().encode(text);
   whole.loss_mask.resize(whole.ids.size());
   Json prefix = Json::array();
+  size_t answers = 0;
   for (const Json& message : messages.as_array()) {
     bool answer = message.is_object() && message.get_string("role", "") == "assistant";
     size_t start = 0;
     if (answer) {
+      check_answers(++answers);
       std::string before = encoder.render(prefix, true);
       SF_CHECK(text.starts_with(before), Exit::kData,
                "message {}: the template writes what comes before this answer differently inside the whole chat",
@@ -92,7 +101,8 @@ EncodedChat MaskMaker::by_prefixes(const Json& messages) const {
     prefix.push(message);
     if (!answer) continue;
     std::string behind = encoder.render(prefix, false);
-    if (behind.size() >= start && text.starts_with(behind)) supervise(whole, text, start, behind.size());
+    bool as_written = behind.size() >= start && text.starts_with(behind);
+    if (as_written && !supervise(whole, text, start, behind.size())) break;
   }
   return whole;
 }
@@ -102,11 +112,13 @@ EncodedChat MaskMaker::by_spans(const std::string& text) const {
   EncodedChat whole;
   whole.ids = encoder.tokenizer().encode(text);
   whole.loss_mask.resize(whole.ids.size());
+  size_t answers = 0;
   for (size_t at = 0; (at = text.find(marks.header, at)) != std::string::npos;) {
+    check_answers(++answers);
     size_t start = at + marks.header.size();
     size_t stop = marks.end_of_turn.empty() ? std::string::npos : text.find(marks.end_of_turn, start);
     size_t end = stop == std::string::npos ? text.size() : stop + marks.end_of_turn.size();
-    supervise(whole, text, start, end);
+    if (!supervise(whole, text, start, end)) break;
     at = end;
   }
   return whole;

@@ -2,8 +2,11 @@
 #include "tool/init_model.h"
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "ckpt/gguf.h"
 #include "tool/model_source.h"
+#include "tool/names.h"
+#include "tool/non_finite.h"
 
 namespace sf::tool {
 namespace fs = std::filesystem;
@@ -42,6 +45,24 @@ void report_writing(ModelSource& source, const Reporter& report) {
   }
 }
 
+// Looks at every element on its way to the file; `found` gets "NAME (n of m values)" of each tensor that holds any.
+void watch_for_non_finite(ModelSource& source, bool strict, std::vector<std::string>& found) {
+  for (ckpt::TensorSource& tensor : source.tensors) {
+    tensor.write = [write = std::move(tensor.write), &found, strict, type = tensor.dtype, name = tensor.name,
+                    elements = numel(tensor.shape)](const ckpt::TensorSource::Sink& sink) {
+      int64_t bad = 0;
+      write([&](std::span<const std::byte> bytes) {
+        bad += non_finite(bytes, type);
+        sink(bytes);
+      });
+      if (bad == 0 || fault("tool.take_non_finite")) return;
+      SF_CHECK(!strict, Exit::kData, "tensor \"{}\": {} of {} values are NaN or infinite, refused by --strict", name,
+               bad, elements);
+      found.push_back(fmt::format("{} ({} of {} values)", name, bad, elements));
+    };
+  }
+}
+
 ckpt::Manifest manifest_of(const ModelSource& source) {
   ckpt::Manifest manifest;
   manifest.kind = "target";
@@ -60,7 +81,13 @@ fs::path init_model(const InitModelOptions& options) {
   ckpt::Publisher publisher(options.out);
   source.write_files(publisher.dir());
   report_writing(source, options.report);
-  return publisher.commit(source.tensors, source.config, manifest_of(source));
+  std::vector<std::string> bad;
+  watch_for_non_finite(source, options.strict, bad);
+  fs::path published = publisher.commit(source.tensors, source.config, manifest_of(source));
+  if (!bad.empty())
+    options.report.warn(fmt::format("{} tensors hold NaN or infinity: {}; nothing computed with them is finite",
+                                    bad.size(), listed(bad)));
+  return published;
 }
 
 Json plan_model(const InitModelOptions& options) {

@@ -89,11 +89,27 @@ void check_vocab_map(const ckpt::Checkpoint& open, Problems& problems) {
   }
 }
 
+// A directory that cannot be opened as a checkpoint is not whole, and that is the answer, not an accident.
+std::optional<ckpt::Checkpoint> opened(const std::filesystem::path& dir, Problems& problems) {
+  std::error_code ignored;
+  SF_CHECK(std::filesystem::is_directory(dir, ignored), Exit::kNoInput, "{}: no such checkpoint directory",
+           dir.string());
+  try {
+    return ckpt::Checkpoint::open(dir);
+  } catch (const Error& error) {
+    if (error.code() == Exit::kOs || error.code() == Exit::kNoPermission) throw;
+    problems.push_back(error.what());
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 Problems verify(const std::filesystem::path& dir) {
-  ckpt::Checkpoint open = ckpt::Checkpoint::open(dir);
   Problems problems;
+  std::optional<ckpt::Checkpoint> found = opened(dir, problems);
+  if (!found) return problems;
+  const ckpt::Checkpoint& open = *found;
   if (!fault("tool.skip_digests")) check_digests(open, problems);
   arch::ModelSpec spec;
   try {

@@ -17,7 +17,8 @@ Reporter reporter(app::Invocation& invocation) {
               [&](std::string_view what, uint64_t done, uint64_t total) {
                 invocation.progress(what, static_cast<int64_t>(done), static_cast<int64_t>(total), "");
               },
-          .note = [&](std::string_view text) { invocation.log(text); }};
+          .note = [&](std::string_view text) { invocation.log(text); },
+          .warning = [&](std::string_view text) { invocation.warn(text); }};
 }
 
 // "fp32", "bf16", ...; the option table has checked the word.
@@ -71,6 +72,7 @@ int init_model_verb(app::Invocation& invocation) {
   InitModelOptions options{.source = invocation.positional().front(),
                            .out = invocation.get("output"),
                            .dtype = dtype_option(invocation),
+                           .strict = invocation.has("strict"),
                            .report = reporter(invocation)};
   if (invocation.plan_only())
     print_record(invocation, plan_model(options));

@@ -124,8 +124,12 @@ void load_moment(engine::Engine& engine, const ckpt::SafetensorsFile& file, cons
 Checkpoints::Checkpoints(CheckpointOptions options) : options_(std::move(options)) {}
 
 fs::path Checkpoints::save(engine::Engine& engine, const Progress& progress) {
-  if (progress.step == last_step_) return last_;
   comm::Group& group = engine.group();
+  if (progress.step == last_step_) {
+    // A kill between a publication and the move of `latest` leaves it at an older step.
+    if (group.rank() == 0) ckpt::point_latest(options_.run_dir, last_.filename());
+    return last_;
+  }
   std::vector<NamedTensor> gathered = gather(group, engine.state(), options_.deadline_s);
   for (const std::string& name : options_.also_frozen) {
     at::Tensor frozen = engine.gathered(name);
@@ -212,7 +216,12 @@ Progress Checkpoints::load(engine::Engine& engine, const ckpt::Checkpoint& from)
                     manifest.extra.get_int("skipped_in_a_row", 0)};
   engine.set_steps_done(progress.updates);
   last_ = from.dir();
-  last_step_ = progress.step;
+  fs::path whole = fs::weakly_canonical(from.dir());
+  std::error_code ignored;
+  if (fs::equivalent(whole.parent_path(), options_.run_dir, ignored)) {  // else this run has published nothing yet
+    last_ = options_.run_dir / whole.filename();
+    last_step_ = progress.step;
+  }
   return progress;
 }
 

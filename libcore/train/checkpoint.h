@@ -44,7 +44,8 @@ class Checkpoints {
   // Every rank calls it. Pieces go to rank 0, which publishes RUN/step-N (weights in fp32 under their Hugging Face
   // names and the buffers in model.safetensors, moments in optimizer.safetensors) and moves RUN/latest. A kill at any
   // instant leaves the old checkpoint or the new one. If writing fails, every rank throws rank 0's error. A step-N left
-  // by a run that was continued from before N is replaced. Does nothing if this step was the last one saved or loaded.
+  // by a run that was continued from before N is replaced. If this step was the last one saved, or loaded from RUN,
+  // only RUN/latest is made to name it.
   std::filesystem::path save(engine::Engine& engine, const Progress& progress);
   // Fills trainable parameters and moments of this rank; frozen parameters other than `also_frozen` are the caller's.
   // kData if a tensor is missing or has another shape.

@@ -90,7 +90,8 @@ LoopEnd Loop::run_steps() {
 }
 
 LoopEnd Loop::leave(Exit exit, std::string reason) {
-  std::filesystem::path published = checkpoints_.save(engine_, progress_);
+  std::filesystem::path published;
+  if (progress_.step > 0) published = checkpoints_.save(engine_, progress_);
   feed_.finish();
   return {exit, std::move(reason), std::move(published), progress_};
 }

@@ -48,7 +48,7 @@ struct LoopEnd {
   Exit exit =
       Exit::kOk;  // equal on all ranks: kOk, kAgain (stopped), or what a rank's data ended with (kUnavailable, ...)
   std::string reason;                // empty for kOk
-  std::filesystem::path checkpoint;  // the last one published
+  std::filesystem::path checkpoint;  // the last one published; empty before the first step
   Progress progress;
 };
 
@@ -60,8 +60,8 @@ class Loop {
        LoopOptions options, MetricSink* sink, std::function<Stop()> stop);
 
   // Every rank calls it. Runs from `progress` to the end, a stop or the loss of the data; then publishes what was
-  // trained and ends the feed in good order. Throws kData after skip_limit non-finite steps in a row, and errors of the
-  // engine and of publishing.
+  // trained (before the first step: nothing) and ends the feed in good order. Throws kData after skip_limit non-finite
+  // steps in a row, and errors of the engine and of publishing.
   LoopEnd run(const Progress& progress);
 
  private:

@@ -31,3 +31,7 @@ for verb in json.load(sys.stdin)["verbs"]:
 done
 [ $count -ge 20 ] || die "only $count examples were run"
 echo "$count examples run"
+
+"$here/../../man/examples/toy/run.sh" ../toy >../out 2>../err || { cat ../err; die "the toy example"; }
+[ -s ../toy/report.html ] && [ -e ../toy/run/latest/manifest.json ] || die "the toy example left no report or no draft"
+echo "the toy example run"

@@ -1,1 +1,2 @@
 sf-train --version
+sf-train --version --format json

@@ -38,35 +38,67 @@ bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
+// A small config of a family with every size stated; members of `more` are set, or removed by a value of "-".
+Json small(const char* family, const char* more = "{}") {
+  Json config = parse(R"({"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 128})");
+  config.set("model_type", family);
+  Json members = parse(more);
+  for (const auto& [key, value] : members.as_object()) {
+    if (value == Json("-"))
+      std::erase_if(config.as_object(), [&key = key](const Json::Member& member) { return member.first == key; });
+    else
+      config.set(key, value);
+  }
+  return config;
+}
+
+std::string refused(const Json& config, Exit wanted = Exit::kConfig) {
+  return refusal([&] { decoder_from_config(config); }, wanted);
+}
+
 TEST(Decoder, MissingKeysTakeTheDefaultsOfTheFamily) {
-  Decoder qwen3 = decoder_from_config(parse(R"({"model_type": "qwen3"})"));
-  EXPECT_EQ(qwen3.vocab, 151936);
-  EXPECT_EQ(qwen3.head_dim, 128);
-  EXPECT_EQ(qwen3.kv_heads, 32);
+  Decoder qwen3 = decoder_from_config(small("qwen3"));
   EXPECT_TRUE(qwen3.qk_norm);
   EXPECT_FALSE(qwen3.qkv_bias);
   EXPECT_EQ(qwen3.bos, -1);
-  Decoder mistral = decoder_from_config(parse(R"({"model_type": "mistral"})"));
-  EXPECT_EQ(mistral.kv_heads, 8);
-  EXPECT_EQ(mistral.intermediate, 14336);
-  EXPECT_EQ(mistral.windows, std::vector<int64_t>(32, 4096));
-  Decoder llama = decoder_from_config(parse(R"({"architectures": ["LlamaForCausalLM"]})"));
-  EXPECT_EQ(llama.kv_heads, 32);
-  EXPECT_EQ(llama.max_positions, 2048);
+  EXPECT_EQ(decoder_from_config(small("mistral")).windows, std::vector<int64_t>(2, 4096));
+  Decoder llama = decoder_from_config(small("llama"));
   EXPECT_EQ(llama.eos, std::vector<int64_t>{2});
   EXPECT_EQ(llama.rope.theta, 10000);
-  Decoder qwen2 = decoder_from_config(parse(R"({"model_type": "qwen2"})"));
+  Decoder qwen2 = decoder_from_config(small("qwen2"));
   EXPECT_TRUE(qwen2.qkv_bias);
   EXPECT_FALSE(qwen2.o_bias);
 }
 
+TEST(Decoder, ASizeThatIsMissingNullOrNoNumberIsBadDataByName) {
+  const char* sizes[] = {"vocab_size",        "hidden_size",         "intermediate_size",
+                         "num_hidden_layers", "num_attention_heads", "max_position_embeddings"};
+  for (const char* family : {"llama", "qwen2", "qwen3", "mistral"})
+    for (const char* key : sizes)
+      for (auto [value, found] :
+           {std::pair("\"-\"", "missing"), {"null", "null"}, {"\"many\"", "string"}, {"1.5", "number"}}) {
+        std::string text = refused(small(family, fmt::format("{{\"{}\": {}}}", key, value).c_str()), Exit::kData);
+        EXPECT_TRUE(has(text, fmt::format("config.json: {} is ", key)) && has(text, found)) << text;
+      }
+}
+
+TEST(Decoder, ASizeThatTheClassDerivesMayBeMissingAndOneThatItInventsMayNot) {
+  Decoder llama = decoder_from_config(small("llama", R"({"num_key_value_heads": "-", "head_dim": "-"})"));
+  EXPECT_EQ(llama.kv_heads, 4);
+  EXPECT_EQ(llama.head_dim, 8);
+  EXPECT_EQ(decoder_from_config(small("mistral", R"({"head_dim": "-"})")).head_dim, 8);
+  EXPECT_TRUE(has(refused(small("mistral", R"({"num_key_value_heads": "-"})"), Exit::kData), "num_key_value_heads"));
+  EXPECT_TRUE(has(refused(small("qwen2", R"({"num_key_value_heads": "-"})"), Exit::kData), "num_key_value_heads"));
+  EXPECT_TRUE(has(refused(small("qwen3", R"({"head_dim": "-"})"), Exit::kData), "head_dim"));
+}
+
 TEST(Decoder, NullKvHeadsMeansAsManyAsHeads) {
-  EXPECT_EQ(decoder_from_config(parse(R"({"model_type": "mistral", "num_key_value_heads": null})")).kv_heads, 32);
+  EXPECT_EQ(decoder_from_config(small("mistral", R"({"num_key_value_heads": null})")).kv_heads, 4);
 }
 
 TEST(Decoder, NullHeadDimMeansHiddenOverHeads) {
-  Json config = parse(R"({"model_type": "qwen3", "head_dim": null, "hidden_size": 1024, "num_attention_heads": 16,
-                          "num_key_value_heads": 8})");
+  Json config = small("qwen3", R"({"head_dim": null, "hidden_size": 1024, "num_attention_heads": 16})");
   EXPECT_EQ(decoder_from_config(config).head_dim, 64);
 }
 
@@ -78,37 +110,36 @@ TEST(Decoder, UnknownArchitectureIsNamedWithThoseKnown) {
 }
 
 TEST(Decoder, RefusesSettingsOutOfRangeByName) {
-  const std::pair<const char*, const char*> cases[] = {
-      {R"({"model_type": "llama", "vocab_size": 0})", "vocab_size = 0"},
-      {R"({"model_type": "llama", "hidden_size": -4})", "hidden_size = -4"},
-      {R"({"model_type": "llama", "num_hidden_layers": 100000})", "num_hidden_layers = 100000"},
-      {R"({"model_type": "llama", "num_key_value_heads": 5})", "num_key_value_heads = 5"},
-      {R"({"model_type": "llama", "hidden_size": 4095})", "hidden_size = 4095"},
-      {R"({"model_type": "qwen3", "head_dim": 7})", "head_dim = 7"},
-      {R"({"model_type": "llama", "rms_norm_eps": 0})", "rms_norm_eps = 0"},
-      {R"({"model_type": "llama", "hidden_act": "gelu"})", "gelu"},
-      {R"({"model_type": "llama", "pretraining_tp": 2})", "pretraining_tp = 2"},
-      {R"({"model_type": "llama", "quantization_config": {"bits": 4}})", "quantization_config"},
-      {R"({"model_type": "llama", "dtype": "float8"})", "float8"},
-      {R"({"model_type": "llama", "rope_scaling": {"type": "longrope", "factor": 2}})", "longrope"},
-      {R"({"model_type": "llama", "rope_scaling": {"type": "linear"}})", "needs a factor"},
-      {R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": -1}})", "factor = -1"},
-      {R"({"model_type": "llama", "partial_rotary_factor": 0.5})", "partial_rotary_factor = 0.5"},
-      {R"({"model_type": "qwen3", "layer_types": ["full_attention"]})", "1 entries for 32 layers"},
-      {R"({"model_type": "qwen3", "num_hidden_layers": 1, "layer_types": ["linear_attention"]})", "linear_attention"},
-      {R"({"model_type": "llama", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]})", "sliding"},
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"llama", R"({"vocab_size": 0})", "vocab_size = 0"},
+      {"llama", R"({"hidden_size": -4})", "hidden_size = -4"},
+      {"llama", R"({"num_hidden_layers": 100000})", "num_hidden_layers = 100000"},
+      {"llama", R"({"num_key_value_heads": 5})", "num_key_value_heads = 5"},
+      {"llama", R"({"hidden_size": 4095})", "hidden_size = 4095"},
+      {"qwen3", R"({"head_dim": 7})", "head_dim = 7"},
+      {"llama", R"({"rms_norm_eps": 0})", "rms_norm_eps = 0"},
+      {"llama", R"({"hidden_act": "gelu"})", "gelu"},
+      {"llama", R"({"pretraining_tp": 2})", "pretraining_tp = 2"},
+      {"llama", R"({"quantization_config": {"bits": 4}})", "quantization_config"},
+      {"llama", R"({"dtype": "float8"})", "float8"},
+      {"llama", R"({"rope_scaling": {"type": "longrope", "factor": 2}})", "longrope"},
+      {"llama", R"({"rope_scaling": {"type": "linear"}})", "needs a factor"},
+      {"llama", R"({"rope_scaling": {"type": "linear", "factor": -1}})", "factor = -1"},
+      {"llama", R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor = 0.5"},
+      {"qwen3", R"({"layer_types": ["full_attention"]})", "1 entries for 2 layers"},
+      {"qwen3", R"({"num_hidden_layers": 1, "layer_types": ["linear_attention"]})", "linear_attention"},
+      {"llama", R"({"num_hidden_layers": 1, "layer_types": ["sliding_attention"]})", "sliding"},
   };
-  for (auto [config, part] : cases) EXPECT_TRUE(has(refused(config), part)) << config << "\n" << refused(config);
+  for (auto [family, more, part] : cases)
+    EXPECT_TRUE(has(refused(small(family, more)), part)) << more << "\n" << refused(small(family, more));
 }
 
-TEST(Decoder, MalformedValuesAreBadData) {
-  EXPECT_TRUE(has(refused(R"({"model_type": "llama", "vocab_size": "many"})", Exit::kData), "vocab_size"));
+TEST(Decoder, AConfigThatIsNoObjectIsBadData) {
   refused("[1]", Exit::kData);
 }
 
 TEST(Decoder, QwenSlidesOnlyWhenAskedAndFromMaxWindowLayers) {
-  Json config =
-      parse(R"({"model_type": "qwen2", "num_hidden_layers": 4, "sliding_window": 16, "max_window_layers": 3})");
+  Json config = small("qwen2", R"({"num_hidden_layers": 4, "sliding_window": 16, "max_window_layers": 3})");
   EXPECT_EQ(decoder_from_config(config).windows, (std::vector<int64_t>{0, 0, 0, 0}));
   config.set("use_sliding_window", true);
   EXPECT_EQ(decoder_from_config(config).windows, (std::vector<int64_t>{0, 0, 0, 16}));
@@ -117,12 +148,11 @@ TEST(Decoder, QwenSlidesOnlyWhenAskedAndFromMaxWindowLayers) {
 }
 
 TEST(Decoder, MistralWithNullWindowIsFull) {
-  EXPECT_EQ(decoder_from_config(parse(R"({"model_type": "mistral", "sliding_window": null})")).windows,
-            std::vector<int64_t>(32, 0));
+  EXPECT_EQ(decoder_from_config(small("mistral", R"({"sliding_window": null})")).windows, std::vector<int64_t>(2, 0));
 }
 
 TEST(Decoder, RopeScalingWinsOverRopeParametersAndTypeIsASynonym) {
-  Json config = parse(R"({"model_type": "llama", "rope_theta": 7, "max_position_embeddings": 100,
+  Json config = small("llama", R"({"rope_theta": 7, "max_position_embeddings": 100,
     "rope_parameters": {"rope_type": "default", "rope_theta": 9},
     "rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 50}})");
   Rope rope = decoder_from_config(config).rope;
@@ -136,25 +166,25 @@ TEST(Decoder, RopeScalingWinsOverRopeParametersAndTypeIsASynonym) {
 }
 
 TEST(Decoder, ConfigRoundTripsForEveryFamilyAndRope) {
-  for (const char* text : {
-           R"({"model_type": "llama", "tie_word_embeddings": true, "attention_bias": true, "mlp_bias": true,
+  for (auto [family, more] : {
+           std::pair("llama", R"({"tie_word_embeddings": true, "attention_bias": true, "mlp_bias": true,
                "eos_token_id": [3, 4], "dtype": "bfloat16", "rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3",
-               "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 512}})",
-           R"({"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 64, "max_window_layers": 5})",
-           R"({"model_type": "qwen3", "rope_scaling": {"type": "yarn", "factor": 4, "mscale": 1, "mscale_all_dim": 0.5,
-               "original_max_position_embeddings": 8192, "truncate": false, "attention_factor": 1.25}})",
-           R"({"model_type": "mistral", "rope_scaling": {"type": "dynamic", "factor": 2}, "bos_token_id": null})",
-           R"({"model_type": "mistral", "num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"],
-               "rope_scaling": {"type": "linear", "factor": 2}})",
+               "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 512}})"),
+           std::pair("qwen2", R"({"use_sliding_window": true, "sliding_window": 64, "max_window_layers": 5})"),
+           std::pair("qwen3", R"({"rope_scaling": {"type": "yarn", "factor": 4, "mscale": 1, "mscale_all_dim": 0.5,
+               "original_max_position_embeddings": 8192, "truncate": false, "attention_factor": 1.25}})"),
+           std::pair("mistral", R"({"rope_scaling": {"type": "dynamic", "factor": 2}, "bos_token_id": null})"),
+           std::pair("mistral", R"({"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"],
+               "rope_scaling": {"type": "linear", "factor": 2}})"),
        }) {
-    Decoder decoder = decoder_from_config(parse(text));
+    Decoder decoder = decoder_from_config(small(family, more));
     EXPECT_EQ(decoder_from_config(decoder_to_config(decoder)), decoder) << decoder_to_config(decoder).dump(2);
   }
 }
 
 // Whatever value a key takes, a config is refused with 78 or 65 or it describes a model whose size is a number.
 TEST(Decoder, HostileValuesOfAnyKeyAreRefusedOrDescribed) {
-  const Json good = decoder_to_config(decoder_from_config(parse(R"({"model_type": "qwen3", "num_hidden_layers": 2,
+  const Json good = decoder_to_config(decoder_from_config(small("qwen3", R"({"num_hidden_layers": 2,
     "use_sliding_window": true, "max_window_layers": 1, "rope_scaling": {"type": "yarn", "factor": 2}})")));
   const char* values[] = {
       "null", "true",  "0",  "-1",  "1",       "3",  "4194304",     "4611686018427387904", "1e308", "0.5",

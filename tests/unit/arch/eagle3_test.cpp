@@ -30,7 +30,8 @@ std::string refused(const Json& config, Exit wanted = Exit::kConfig) {
 
 Decoder target(int64_t layers = 36) {
   Json config = parse(R"({"model_type": "llama", "vocab_size": 1000, "hidden_size": 64, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "intermediate_size": 96, "rope_theta": 500000, "rms_norm_eps": 1e-5})");
+    "num_key_value_heads": 2, "intermediate_size": 96, "rope_theta": 500000, "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 2048})");
   return decoder_from_config(config.set("num_hidden_layers", layers));
 }
 
@@ -51,7 +52,8 @@ TEST(Eagle3, TheFileHoldsSpecForgesLayerNumbers) {
 }
 
 TEST(Eagle3, AConfigWithoutLayersLeavesThemToTheTarget) {
-  Json config = parse(R"({"vocab_size": 10, "draft_vocab_size": 5})");
+  Json config = eagle3_to_config(eagle3_for_target(target(), 100));
+  std::erase_if(config.as_object(), [](const Json::Member& member) { return member.first == "eagle_config"; });
   EXPECT_EQ(eagle3_from_config(config).capture_layers, (std::array<int64_t, 3>{0, 0, 0}));
 }
 
@@ -90,6 +92,9 @@ TEST(Eagle3, RefusesWhatIsNotADraftOrOutOfRange) {
       has(refused(with("eagle_config", parse(R"({"eagle_aux_hidden_state_layer_ids": [1, 2]})"))), "2 entries"));
   EXPECT_TRUE(has(refused(with("eagle_config", parse(R"({"eagle_aux_hidden_state_layer_ids": [1, 2, -1]})"))), "-1"));
   EXPECT_TRUE(has(refused(parse(R"({"vocab_size": 10})")), "draft_vocab_size is missing"));
+  for (const char* key : {"vocab_size", "draft_vocab_size", "hidden_size", "intermediate_size", "num_attention_heads",
+                          "max_position_embeddings"})
+    EXPECT_TRUE(has(refused(with(key, Json()), Exit::kData), key));
   refused(parse("3"), Exit::kData);
 }
 

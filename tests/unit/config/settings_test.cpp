@@ -154,9 +154,18 @@ TEST(Settings, BadTomlIsConfigurationWithPlace) {
 
 TEST(Settings, MalformedAssignmentsAreUsage) {
   Settings settings({"training"});
-  for (const char* text :
-       {"training.unroll", "=3", "training.unroll=", "training.unroll=[", "training.unroll=3\nseed=1"})
+  for (const char* text : {"training.unroll", "=3", ""})
     EXPECT_EQ(caught([&] { settings.set(text, "--set"); }).code(), Exit::kUsage) << text;
+}
+
+TEST(Settings, AValueThatIsNoTomlIsConfigurationLikeOneOfTheWrongType) {
+  Settings settings({"training"});
+  for (const char* text : {"training.unroll=x", "training.unroll=", "training.unroll=[", "training.unroll=3\nseed=1",
+                           "training.unroll=1979-05-27", "training.unroll=\"x\"", "training.unroll=1.5"}) {
+    Error error = caught([&] { settings.set(text, "--set"); });
+    EXPECT_EQ(error.code(), Exit::kConfig) << text;
+    EXPECT_SAYS(error, "--set: training.unroll: wanted a whole number from 1 to 32, found ");
+  }
 }
 
 TEST(Settings, KeysOfOtherSectionsAreCheckedInFilesAndRefusedOnTheCommandLine) {

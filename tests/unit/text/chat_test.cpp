@@ -96,10 +96,10 @@ TEST(ChatEncoder, TruncationCutsIdsAndMaskAlike) {
   EXPECT_EQ(cut.loss_mask.size(), 21u);
 }
 
-TEST(ChatEncoder, AMissingTokenizerIsNoInputAndAMissingTemplateIsConfiguration) {
+TEST(ChatEncoder, AMissingTokenizerOrTemplateIsMissingInput) {
   ModelDir dir(tiny::tokenizer(), "");
   EXPECT_EQ(code_of([&] { ChatEncoder::open(dir.path / "absent"); }), Exit::kNoInput);
-  EXPECT_EQ(code_of([&] { ChatEncoder::open(dir.path); }), Exit::kConfig);
+  EXPECT_EQ(code_of([&] { ChatEncoder::open(dir.path); }), Exit::kNoInput);
 }
 
 TEST(ChatEncoder, TheTemplateFileWinsOverTheConfiguration) {
@@ -161,6 +161,34 @@ TEST(ReadChats, ALineThatIsNotJsonNamesFileAndLine) {
     EXPECT_EQ(error.code(), Exit::kData);
     EXPECT_NE(std::string(error.what()).find("chats.jsonl:3"), std::string::npos) << error.what();
   }
+}
+
+Json long_chat(int turns) {
+  Json messages = Json::array();
+  for (int i = 0; i < turns; ++i)
+    messages.push(tiny::object({{"role", i % 2 ? "assistant" : "user"}, {"content", i % 2 ? "b" : "a"}}));
+  return messages;
+}
+
+TEST(ChatEncoder, WhatLiesBehindTheTokensThatAreKeptCostsNothingAndChangesNothing) {
+  ModelDir dir(tiny::tokenizer(), tiny::chatml());
+  ChatEncoder encoder = ChatEncoder::open(dir.path);
+  for (MaskRule rule : {MaskRule::kTurn, MaskRule::kReference}) {
+    EncodedChat few = encoder.encode(long_chat(40), rule, 0), many = encoder.encode(long_chat(4000), rule, 200);
+    ASSERT_EQ(many.ids.size(), 200u);
+    ASSERT_GT(few.ids.size(), 200u);
+    EXPECT_TRUE(std::equal(many.ids.begin(), many.ids.end(), few.ids.begin()));
+    EXPECT_TRUE(std::equal(many.loss_mask.begin(), many.loss_mask.end(), few.loss_mask.begin()));
+  }
+}
+
+TEST(ReadChats, ARowOfEndlessTurnsIsRejectedWithItsReason) {
+  ModelDir dir(tiny::tokenizer(), tiny::chatml());
+  ChatEncoder encoder = ChatEncoder::open(dir.path);
+  auto file = dir.write("chats.jsonl", tiny::object({{"messages", long_chat(600)}}).dump() + "\n");
+  EXPECT_NE(read_chats(file, encoder, MaskRule::kTurn, 0).at(0).rejected.find("more than 256 answers"),
+            std::string::npos);
+  EXPECT_EQ(read_chats(file, encoder, MaskRule::kTurn, 512).at(0).rejected, "");
 }
 
 TEST(ReadPrompts, DropsAnswersBehindTheLastUserMessageOnly) {

@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
+
 #include "fixture.h"
 #include "text/chat.h"
 #include "tool/shard_verify.h"
@@ -200,6 +202,48 @@ TEST(InitModelHf, NamesMissingUnexpectedAndMisshapenTensors) {
   wrong.back().second = HostTensor(Dtype::kF32, {kHidden, kVocab});
   EXPECT_TRUE(says(why(wrong), "lm_head.weight is [32, 259], wanted [259, 32]"));
   EXPECT_FALSE(fs::exists(scratch / "out"));
+}
+
+Named poisoned(Dtype dtype) {
+  Named tensors = random_tensors(arch::describe(arch::decoder_from_config(tiny_config())), dtype);
+  for (auto& [name, tensor] : tensors) {
+    if (name != "model.layers.1.mlp.up_proj.weight") continue;
+    const float values[2] = {NAN, -INFINITY};
+    convert(std::as_bytes(std::span(values)), Dtype::kF32, {tensor.data(), 2 * size_of(dtype)}, dtype);
+  }
+  return tensors;
+}
+
+TEST(InitModelHf, WeightsThatAreNotFiniteAreNamedInAWarning) {
+  for (Dtype dtype : {Dtype::kF32, Dtype::kBF16, Dtype::kF16}) {
+    Scratch scratch;
+    InitModelOptions o = options(write_model(scratch / "hf", tiny_config(), poisoned(dtype)), scratch / "out");
+    std::string warned;
+    o.report.warning = [&](std::string_view text) { warned += text; };
+    EXPECT_TRUE(fs::exists(init_model(o)));
+    EXPECT_TRUE(says(warned, "1 tensors hold NaN or infinity: model.layers.1.mlp.up_proj.weight (2 of 1536 values)"))
+        << warned;
+  }
+}
+
+TEST(InitModelHf, StrictRefusesWeightsThatAreNotFiniteAndLeavesNothing) {
+  Scratch scratch;
+  InitModelOptions o = options(write_model(scratch / "hf", tiny_config(), poisoned(Dtype::kF32)), scratch / "out");
+  o.strict = true;
+  EXPECT_TRUE(says(refusal(Exit::kData, [&] { init_model(o); }), "model.layers.1.mlp.up_proj.weight"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(scratch.path()), fs::directory_iterator()), 1);
+}
+
+TEST(InitModelHf, AConversionThatOverflowsIsWarnedOf) {
+  Scratch scratch;
+  Named tensors = random_tensors(arch::describe(arch::decoder_from_config(tiny_config())));
+  tensors[0].second.as<float>()[3] = 1e30f;
+  InitModelOptions o = options(write_model(scratch / "hf", tiny_config(), tensors), scratch / "out");
+  o.dtype = Dtype::kF16;
+  std::string warned;
+  o.report.warning = [&](std::string_view text) { warned += text; };
+  init_model(o);
+  EXPECT_TRUE(says(warned, tensors[0].first + " (1 of ")) << warned;
 }
 
 TEST(InitModelHf, ADirectoryWithoutTokenizerIsMissingInput) {

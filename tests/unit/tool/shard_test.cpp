@@ -125,6 +125,26 @@ TEST(Verify, AnUnknownArchitectureIsAProblemByName) {
   EXPECT_TRUE(says(problems(dir), "mamba"));
 }
 
+TEST(Verify, ADirectoryThatCannotBeOpenedIsOneProblem) {
+  const std::pair<const char*, const char*> damages[] = {
+      {"manifest.json", "{"}, {"manifest.json", "[]"}, {"config.json", "{"}, {"model.safetensors", "short"}};
+  for (auto [file, bytes] : damages) {
+    Scratch scratch;
+    write_atomic(published(scratch) / file, bytes);
+    EXPECT_TRUE(says(problems(scratch / "out"), file)) << bytes;
+  }
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    Scratch scratch;
+    std::filesystem::remove(published(scratch) / file);
+    EXPECT_TRUE(says(problems(scratch / "out"), file));
+  }
+}
+
+TEST(Verify, ADirectoryThatIsNotThereIsMissingInput) {
+  Scratch scratch;
+  refusal(Exit::kNoInput, [&] { verify(scratch / "none"); });
+}
+
 TEST(Inspect, ShowsCountsAliasesAndTensors) {
   Scratch scratch;
   Inspection seen = inspect(published(scratch));
