@@ -33,18 +33,11 @@ StepResult Engine::step(double lr, double max_norm, const AdamW& adamw) {
 }
 
 at::Tensor Engine::gathered(const std::string& parameter) {
-  size_t index = state_->store.index_of(parameter);
-  if (state_->plan.parameters[index].trainable) {
-    return state_->gather_whole(index, state_->store.master(index), "parameter");
-  }
-  return state_->gather_whole(index, state_->store.read_frozen(index), "parameter");
+  return state_->parameter_whole(state_->store.index_of(parameter));
 }
 
 at::Tensor Engine::gathered_gradient(const std::string& parameter) {
-  size_t index = state_->store.index_of(parameter);
-  SF_CHECK(state_->plan.parameters[index].trainable, Exit::kSoftware, "parameter {} is frozen and has no gradient",
-           parameter);
-  return state_->gather_whole(index, state_->window_gradient(index), "gradient");
+  return state_->gradient_whole(state_->store.index_of(parameter));
 }
 
 std::vector<Engine::Piece> Engine::state() {
@@ -54,8 +47,8 @@ std::vector<Engine::Piece> Engine::state() {
     const plan::Held& held = state_->plan.parameters[p];
     if (!held.trainable) continue;
     pieces.push_back({held.name, held.shape, store.held(p), store.master(p)});
-    pieces.push_back({held.name + ".exp_avg", held.shape, store.held(p), store.exp_avg(p)});
-    pieces.push_back({held.name + ".exp_avg_sq", held.shape, store.held(p), store.exp_avg_sq(p)});
+    pieces.push_back({held.name + ".exp_avg", held.shape, store.owned(p), store.exp_avg(p)});
+    pieces.push_back({held.name + ".exp_avg_sq", held.shape, store.owned(p), store.exp_avg_sq(p)});
   }
   return pieces;
 }

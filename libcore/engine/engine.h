@@ -3,10 +3,11 @@
 // step 1. Numbers: micro-batch k of a window runs on rank k mod W in round k div W; every gradient folds into fp32 in
 // global order, so any world size gives the same bits.
 #pragma once
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,15 +20,17 @@
 
 namespace sf::engine {
 
-enum class Mode { kKeep, kRecompute };  // keep the graph between forward and backward, or rebuild it
+using plan::Mode;
+
+class Exchange;
 
 struct EngineOptions {
-  plan::Layout layout = plan::Layout::kDim0;
-  Mode mode = Mode::kKeep;
-  Dtype compute = Dtype::kF32;  // gathered parameters and activations; frozen parameters are kept in it
+  plan::ScheduleOptions schedule;  // `world` and the fact of threads are filled in by the engine
   double call_deadline_s = 120;
-  std::set<std::string> replicated;  // frozen parameters every rank holds whole: no gather
-  std::vector<std::string> facts;    // further lines of the plan all ranks must agree on
+  bool poison = false;              // fill released slots with NaN: a read of a released parameter shows
+  std::filesystem::path spill_dir;  // where mode offload keeps boundaries, in a file without a name
+  // Segments that are exchanged, by name; shared because options are copied.
+  std::map<std::string, std::shared_ptr<Exchange>> exchanges;
 };
 
 struct AdamW {

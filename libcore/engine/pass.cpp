@@ -7,12 +7,18 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "base/error.h"
+#include "engine/exchange.h"
 
 namespace sf::engine {
 
-Pass::Pass(const plan::Schedule& plan, const std::vector<model::Segment>& segments, const Store& store, Mode mode,
-           PassCalls calls)
-    : plan_(plan), segments_(segments), store_(store), mode_(mode), calls_(std::move(calls)), saved_(segments.size()) {
+Pass::Pass(const plan::Schedule& plan, const std::vector<model::Segment>& segments, const EngineOptions& options,
+           const Store& store, PassCalls calls)
+    : plan_(plan),
+      segments_(segments),
+      options_(options),
+      store_(store),
+      calls_(std::move(calls)),
+      saved_(segments.size()) {
   for (size_t s = 0; s < segments_.size(); ++s) {
     for (const std::string& name : segments_[s].reads) last_reader_[name] = s;
   }
@@ -22,9 +28,15 @@ void Pass::forward(const std::optional<model::Tensors>& inputs, bool graph, cons
   present_ = inputs.has_value();
   if (present_) boundaries_ = *inputs;
   wanted_.insert(keep.begin(), keep.end());
+  auto count = static_cast<int64_t>(segments_.size());
   for (size_t s = 0; s < segments_.size(); ++s) {
-    calls_.gather(s);
-    if (present_) run_segment(s, graph && plan_.groups[s].needs_graph);
+    calls_.prepare(static_cast<int64_t>(s), graph ? 2 * count : count);
+    bool differentiates = graph && plan_.groups[s].needs_graph;
+    if (exchange_of(s)) {
+      exchange_forward(s, differentiates);
+    } else if (present_) {
+      run_segment(s, differentiates);
+    }
   }
   if (!present_) return;
   for (const std::string& name : keep) {
@@ -34,29 +46,79 @@ void Pass::forward(const std::optional<model::Tensors>& inputs, bool graph, cons
   }
 }
 
-void Pass::run_segment(size_t s, bool graph) {
-  const model::Segment& segment = segments_[s];
+Exchange* Pass::exchange_of(size_t s) const {
+  auto found = options_.exchanges.find(segments_[s].name);
+  return found == options_.exchanges.end() ? nullptr : found->second.get();
+}
+
+model::Tensors Pass::inputs_of(size_t s) const {
   model::Tensors inputs;
-  for (const std::string& name : segment.reads) {
+  for (const std::string& name : segments_[s].reads) {
     auto found = boundaries_.find(name);
     SF_CHECK(found != boundaries_.end(), Exit::kSoftware,
-             "segment {} reads boundary {}, which neither the micro-batch nor an earlier segment gives", segment.name,
-             name);
+             "segment {} reads boundary {}, which neither the micro-batch nor an earlier segment gives",
+             segments_[s].name, name);
     inputs[name] = found->second;
   }
-  model::Tensors outputs = call(s, inputs, graph);
-  for (const std::string& name : segment.writes) {
-    at::Tensor boundary = outputs.at(name).detach();
-    if (graph && outputs.at(name).requires_grad()) boundary.set_requires_grad(true);
-    boundaries_[name] = std::move(boundary);
-  }
-  // Backward begins with the last segment: its graph is still fresh in either mode.
-  bool keeps = mode_ == Mode::kKeep || s + 1 == segments_.size();
-  if (keeps) std::erase_if(inputs, [](const auto& input) { return !input.second.requires_grad(); });
-  if (graph) saved_[s] = {std::move(inputs), keeps ? std::move(outputs) : model::Tensors{}};
-  for (const std::string& name : segment.reads) {
+  return inputs;
+}
+
+// A boundary is a leaf of the graphs of those that read it.
+void Pass::put(const std::string& name, const at::Tensor& value, bool graph) {
+  at::Tensor boundary = value.detach();
+  if (graph) boundary.set_requires_grad(true);
+  boundaries_[name] = std::move(boundary);
+}
+
+void Pass::drop_read(size_t s) {
+  for (const std::string& name : segments_[s].reads) {
     if (last_reader_.at(name) == s && !wanted_.contains(name)) boundaries_.erase(name);
   }
+}
+
+void Pass::run_segment(size_t s, bool graph) {
+  model::Tensors inputs = inputs_of(s);
+  model::Tensors outputs = call(s, inputs, graph);
+  for (const std::string& name : segments_[s].writes) {
+    put(name, outputs.at(name), graph && outputs.at(name).requires_grad());
+  }
+  // Backward begins with the last segment: its graph is still fresh in either mode.
+  bool keeps = plan_.groups[s].mode == Mode::kKeep || s + 1 == segments_.size();
+  if (keeps) std::erase_if(inputs, [](const auto& input) { return !input.second.requires_grad(); });
+  if (graph) saved_[s] = {std::move(inputs), keeps ? std::move(outputs) : model::Tensors{}};
+  drop_read(s);
+}
+
+void Pass::exchange_forward(size_t s, bool graph) {
+  model::Tensors inputs;
+  if (present_) inputs = inputs_of(s);
+  model::Tensors outputs = exchange_of(s)->forward(store_, present_ ? &inputs : nullptr, graph);
+  if (!present_) return;
+  for (const std::string& name : segments_[s].writes) {
+    auto found = outputs.find(name);
+    SF_CHECK(found != outputs.end() && found->second.defined(), Exit::kSoftware, "segment {} did not write boundary {}",
+             segments_[s].name, name);
+    put(name, found->second, graph && found->second.is_floating_point());
+  }
+  drop_read(s);
+}
+
+void Pass::exchange_backward(size_t s) {
+  model::Tensors gradients;
+  for (const std::string& name : segments_[s].writes) {
+    auto found = gradients_.find(name);
+    if (found == gradients_.end()) continue;
+    gradients[name] = found->second;
+    gradients_.erase(found);
+  }
+  for (const auto& [name, gradient] : exchange_of(s)->backward(store_, present_ ? &gradients : nullptr)) {
+    if (gradient.defined()) add_gradient(name, gradient);
+  }
+}
+
+void Pass::add_gradient(const std::string& name, const at::Tensor& gradient) {
+  at::Tensor& sum = gradients_[name];
+  sum = sum.defined() ? at::add(sum, gradient) : gradient;
 }
 
 // Mode recompute builds the graph and drops it, so that both modes run the same operators and give the same bits.
@@ -89,13 +151,18 @@ void Pass::seed(const std::string& loss) {
 void Pass::backward(const std::string& loss) {
   if (present_) seed(loss);
   boundaries_.clear();
-  for (size_t s = segments_.size(); s-- > 0;) {
-    const plan::Group& group = plan_.groups[s];
-    if (!group.needs_graph) continue;
-    calls_.gather(s);
+  auto end = 2 * static_cast<int64_t>(segments_.size());
+  for (int64_t time = end / 2; time < end; ++time) {
+    std::optional<plan::Use> use = plan::use_at(plan_, time);
+    if (!use) continue;
+    calls_.prepare(time, end);
+    if (exchange_of(use->group)) {
+      exchange_backward(use->group);
+      continue;
+    }
     std::optional<std::vector<at::Tensor>> gradients;
-    if (present_) gradients = differentiate(s);
-    if (!group.fold_offsets.empty()) calls_.fold(s, std::move(gradients));
+    if (present_) gradients = differentiate(use->group);
+    if (!plan_.groups[use->group].fold_offsets.empty()) calls_.fold(use->group, std::move(gradients));
   }
 }
 
@@ -125,10 +192,7 @@ std::vector<at::Tensor> Pass::differentiate(size_t s) {
   std::vector<at::Tensor> result(inputs.size());
   if (!roots.empty() && !inputs.empty()) result = torch::autograd::grad(roots, inputs, seeds, false, false, true);
   for (size_t i = 0; i < names.size(); ++i) {
-    const at::Tensor& gradient = result[leaves.size() + i];
-    if (!gradient.defined()) continue;
-    at::Tensor& sum = gradients_[names[i]];
-    sum = sum.defined() ? at::add(sum, gradient) : gradient;
+    if (result[leaves.size() + i].defined()) add_gradient(names[i], result[leaves.size() + i]);
   }
   result.resize(leaves.size());
   return result;

@@ -16,15 +16,17 @@ namespace sf::engine {
 
 // What a pass asks of the engine around it.
 struct PassCalls {
-  std::function<void(size_t group)> gather;  // makes sure the group is in its slot
+  // Before each use, `time` as in plan::use_at: the group is in its slot when it returns. `end`: of the pass.
+  std::function<void(int64_t time, int64_t end)> prepare;
   // Gradients of the group's trainable leaves (undefined: not used); no value without a micro-batch.
   std::function<void(size_t group, std::optional<std::vector<at::Tensor>> gradients)> fold;
 };
 
 class Pass {
  public:
-  Pass(const plan::Schedule& plan, const std::vector<model::Segment>& segments, const Store& store, Mode mode,
-       PassCalls calls);
+  // All but `calls` outlives the pass.
+  Pass(const plan::Schedule& plan, const std::vector<model::Segment>& segments, const EngineOptions& options,
+       const Store& store, PassCalls calls);
 
   // `inputs`: boundaries given from outside, or nothing. With `graph`, what backward() needs is kept.
   void forward(const std::optional<model::Tensors>& inputs, bool graph, const std::vector<std::string>& keep);
@@ -34,9 +36,16 @@ class Pass {
  private:
   struct Saved {
     model::Tensors inputs;   // boundaries read: leaves of this segment's graph
-    model::Tensors outputs;  // with their graph; empty in mode recompute
+    model::Tensors outputs;  // with their graph; empty if it is built again
   };
+  Exchange* exchange_of(size_t s) const;
+  model::Tensors inputs_of(size_t s) const;
   void run_segment(size_t s, bool graph);
+  void exchange_forward(size_t s, bool graph);
+  void exchange_backward(size_t s);
+  void put(const std::string& name, const at::Tensor& value, bool graph);
+  void drop_read(size_t s);
+  void add_gradient(const std::string& name, const at::Tensor& gradient);
   model::Tensors call(size_t s, const model::Tensors& inputs, bool graph) const;
   void check_output(size_t s, const std::string& name, const at::Tensor& value) const;
   std::vector<at::Tensor> differentiate(size_t s);
@@ -44,8 +53,8 @@ class Pass {
 
   const plan::Schedule& plan_;
   const std::vector<model::Segment>& segments_;
+  const EngineOptions& options_;
   const Store& store_;
-  Mode mode_;
   PassCalls calls_;
   bool present_ = false;
   std::set<std::string, std::less<>> wanted_;  // boundaries to return

@@ -14,6 +14,8 @@
 namespace sf::engine {
 namespace {
 
+constexpr size_t kPiece = size_t{1} << 14;  // elements
+
 std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
@@ -26,9 +28,10 @@ plan::Schedule make_plan(const arch::ModelSpec& spec, const std::vector<model::S
   for (const model::Segment& segment : segments) {
     described.push_back({segment.name, segment.parameters, segment.reads, segment.writes, 0});
   }
-  plan::ScheduleOptions wanted{
-      world, options.layout, options.compute, options.mode == Mode::kRecompute, options.replicated, options.facts};
+  plan::ScheduleOptions wanted = options.schedule;
+  wanted.world = world;
   wanted.facts.push_back(fmt::format("threads {}", tensor::threads()));
+  if (fault("engine.local_sum")) wanted.local = true;
   return plan::make_schedule(spec, described, wanted);
 }
 
@@ -38,10 +41,29 @@ Engine::State::State(comm::Group& g, const arch::ModelSpec& spec, std::vector<mo
       segments(std::move(s)),
       plan(make_plan(spec, segments, options, g.world())),
       before_bytes(tensor::memory().allocated),
-      store(plan, spec, segments, group),
+      store(plan, spec, segments, g.rank()),
       at_rest_bytes(tensor::memory().allocated - before_bytes),
       slots(plan),
-      uses_(plan.parameters.size(), 0) {}
+      uses_(plan.parameters.size(), 0) {
+  const plan::Mesh& mesh = plan.mesh;
+  if (mesh.replicas > 1 && mesh.shards > 1) split_ranks();
+  if (!options.poison) return;
+  store.poison(0, plan.arena_bytes);
+  slots.on_release = [this](uint64_t begin, uint64_t end) { store.poison(begin, end); };
+}
+
+void Engine::State::split_ranks() {
+  fail(Exit::kConfig, "a mesh of {} x {} needs groups that split; this one ({}) does not", plan.mesh.replicas,
+       plan.mesh.shards, group.kind());
+}
+
+comm::Group& Engine::State::row() {
+  return row_part ? *row_part : group;
+}
+
+comm::Group& Engine::State::column() {
+  return column_part ? *column_part : group;
+}
 
 comm::Call Engine::State::call(std::string_view tag) const {
   return {tag, Deadline::after(Seconds(options.call_deadline_s))};
@@ -91,20 +113,21 @@ void Engine::State::report_difference(const std::string& mine) {
   fail(Exit::kSoftware, "plans have different digests and equal texts");
 }
 
-void Engine::State::gather(size_t g) {
-  if (!slots.needs_gather(g)) return;
-  std::string tag = "gather " + plan.groups[g].name;
-  timed_call([&] { store.gather(g, call(tag)); });
-  slots.gathered(g);
+void Engine::State::prepare(int64_t time, int64_t end) {
+  for (const plan::Gather& due : plan::due(plan, slots, time, end)) {
+    std::string tag = "gather " + plan.groups[due.use.group].name;
+    slots.gathered(due.use.group);
+    timed_call([&] { store.gather(due.use.group, due.trainable_only, row(), call(tag)); });
+  }
 }
 
 model::Tensors Engine::State::pass(const std::optional<model::Tensors>& micro_batch, const std::string* loss,
                                    const std::vector<std::string>& keep) {
   try {
     check_ready();
-    PassCalls calls{[this](size_t g) { gather(g); },
+    PassCalls calls{[this](int64_t time, int64_t end) { prepare(time, end); },
                     [this](size_t g, auto gradients) { fold(g, std::move(gradients)); }};
-    Pass pass(plan, segments, store, options.mode, calls);
+    Pass pass(plan, segments, options, store, calls);
     double start = monotonic_s(), waited = times.communication;
     pass.forward(micro_batch, loss != nullptr, keep);
     double turn = monotonic_s(), waited_forward = times.communication - waited;
@@ -122,47 +145,58 @@ model::Tensors Engine::State::pass(const std::optional<model::Tensors>& micro_ba
 }
 
 void Engine::State::fold(size_t g, std::optional<std::vector<at::Tensor>> gradients) {
-  const std::vector<size_t>& offsets = plan.groups[g].fold_offsets;
-  std::span<float> packed = store.reduce_buffer().first(offsets.back());
   bool present = gradients.has_value();
+  slots.packed(g);
   if (present) pack(g, std::move(*gradients));
-  if (fault("engine.local_sum")) {
-    std::vector<float>& sum = local_sums_[g];
-    sum.resize(packed.size(), 0.0f);
-    if (present) ops::fold_add(sum, packed);
-    return;
-  }
+  has_sums_ |= present;
+  if (plan.options.local) return;
   std::string tag = "fold " + plan.groups[g].name;
-  timed_call([&] {
-    group.reduce_fold(present ? packed : std::span<float>{}, present, offsets, store.accumulators(g), call(tag));
-  });
+  timed_call([&] { reduce(g, present, tag); });
+}
+
+void Engine::State::reduce(size_t g, bool present, std::string_view tag) {
+  std::span<float> packed = store.pack(g);
+  group.reduce_fold(present ? packed : packed.first(0), present, plan.groups[g].fold_offsets, store.accumulators(g),
+                    call(tag));
 }
 
 // Rank-major: what each rank owns lies together. A gradient is freed as soon as it is packed.
 void Engine::State::pack(size_t g, std::vector<at::Tensor> gradients) {
   const std::vector<size_t>& parameters = store.trainable_members(g);
-  std::span<float> packed = store.reduce_buffer();
+  std::span<float> packed = store.pack(g);
   std::vector<size_t> at(plan.groups[g].fold_offsets.begin(), plan.groups[g].fold_offsets.end() - 1);
   for (size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor gradient = gradients[i].defined() ? gradients[i].contiguous() : at::Tensor{};
     gradients[i].reset();
     if (gradient.defined()) ++uses_[parameters[i]];
-    const auto& intervals = plan.parameters[parameters[i]].intervals;
-    for (size_t r = 0; r < intervals.size(); ++r) {
-      auto size = static_cast<size_t>(intervals[r].size());
-      std::span<float> to = packed.subspan(at[r], size);
+    const auto& owned = plan.parameters[parameters[i]].owned;
+    for (size_t r = 0; r < owned.size(); ++r) {
+      auto size = static_cast<size_t>(owned[r].size());
+      pack_part(parameters[i], gradient, owned[r].lo, packed.subspan(at[r], size));
       at[r] += size;
-      if (size == 0) continue;
-      if (!gradient.defined()) {
-        std::memset(to.data(), 0, to.size_bytes());
-      } else if (gradient.scalar_type() == at::kBFloat16) {
-        const auto* from = static_cast<const uint16_t*>(gradient.const_data_ptr()) + intervals[r].lo;
-        ops::from_bf16({from, size}, to);
-      } else {
-        std::memcpy(to.data(), gradient.const_data_ptr<float>() + intervals[r].lo, to.size_bytes());
-      }
-      if (ops::first_non_finite(to)) note_non_finite(parameters[i]);
     }
+  }
+}
+
+// In pieces that stay in the cache between being written and being checked.
+void Engine::State::pack_part(size_t parameter, const at::Tensor& gradient, int64_t from, std::span<float> to) {
+  if (!gradient.defined()) {
+    if (!plan.options.local && !to.empty()) std::memset(to.data(), 0, to.size_bytes());
+    return;
+  }
+  bool narrow = gradient.scalar_type() == at::kBFloat16;
+  for (size_t at = 0; at < to.size(); at += kPiece) {
+    std::span<float> piece = to.subspan(at, std::min(kPiece, to.size() - at));
+    auto begin = static_cast<size_t>(from) + at;
+    if (narrow) {
+      std::span<const uint16_t> source(static_cast<const uint16_t*>(gradient.const_data_ptr()) + begin, piece.size());
+      plan.options.local ? ops::fold_add_bf16(piece, source) : ops::from_bf16(source, piece);
+    } else {
+      std::span<const float> source(gradient.const_data_ptr<float>() + begin, piece.size());
+      plan.options.local ? ops::fold_add(piece, source)
+                         : void(std::memcpy(piece.data(), source.data(), source.size_bytes()));
+    }
+    if (ops::first_non_finite(piece)) note_non_finite(parameter);
   }
 }
 
@@ -171,20 +205,39 @@ void Engine::State::note_non_finite(size_t parameter) {
   culprit_ = std::min(culprit_, now);
 }
 
+at::Tensor Engine::State::parameter_whole(size_t parameter) {
+  if (plan.parameters[parameter].trainable) return gather_whole(parameter, store.master(parameter), "parameter");
+  return gather_whole(parameter, store.read_frozen(parameter), "parameter");
+}
+
+at::Tensor Engine::State::gradient_whole(size_t parameter) {
+  const plan::Held& held = plan.parameters[parameter];
+  SF_CHECK(held.trainable, Exit::kSoftware, "parameter {} is frozen and has no gradient", held.name);
+  std::vector<float> mine = window_gradient(parameter), all(static_cast<size_t>(store.held(parameter).size()));
+  if (plan.mesh.replicas == 1) return gather_whole(parameter, mine, "gradient");
+  std::vector<size_t> sizes;
+  for (int r : plan.mesh.column(group.rank())) {
+    sizes.push_back(static_cast<size_t>(held.owned[static_cast<size_t>(r)].size()) * sizeof(float));
+  }
+  std::string tag = "gather gradient " + held.name;
+  column().all_gather(std::as_bytes(std::span(mine)), sizes, std::as_writable_bytes(std::span(all)), call(tag));
+  return gather_whole(parameter, all, "gradient");
+}
+
 at::Tensor Engine::State::gather_whole(size_t parameter, std::span<const float> mine, std::string_view what) {
   const plan::Held& held = plan.parameters[parameter];
   at::Tensor whole = at::empty(held.shape, at::TensorOptions().dtype(at::kFloat));
   std::span<float> into(whole.mutable_data_ptr<float>(), static_cast<size_t>(whole.numel()));
-  if (held.replicated) {
+  if (held.replicated || plan.mesh.shards == 1) {
     std::copy(mine.begin(), mine.end(), into.begin());
     return whole;
   }
   std::vector<size_t> sizes;
-  for (const plan::Interval& interval : held.intervals) {
-    sizes.push_back(static_cast<size_t>(interval.size()) * sizeof(float));
+  for (int r : plan.mesh.row(group.rank())) {
+    sizes.push_back(static_cast<size_t>(held.intervals[static_cast<size_t>(r)].size()) * sizeof(float));
   }
   std::string tag = fmt::format("gather {} {}", what, held.name);
-  group.all_gather(std::as_bytes(mine), sizes, std::as_writable_bytes(into), call(tag));
+  row().all_gather(std::as_bytes(mine), sizes, std::as_writable_bytes(into), call(tag));
   return whole;
 }
 
@@ -204,7 +257,7 @@ void Engine::State::load_state(const std::string& name, const ReadInterval& read
   size_t index = store.index_of(parameter);
   SF_CHECK(plan.parameters[index].trainable, Exit::kSoftware, "{}: parameter {} is frozen and has no moments", name,
            parameter);
-  const plan::Interval& mine = store.held(index);
+  const plan::Interval& mine = store.owned(index);
   if (!mine.empty()) read(mine.lo, mine.hi, (store.*part)(index));
 }
 

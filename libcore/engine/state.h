@@ -2,7 +2,7 @@
 // The engine's inside: plan, store, the window's gradients, the step.
 #pragma once
 #include <array>
-#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,11 +21,12 @@ class Engine::State {
   model::Tensors pass(const std::optional<model::Tensors>& micro_batch, const std::string* loss,
                       const std::vector<std::string>& keep);
   StepResult step(double lr, double max_norm, const AdamW& adamw);
-  at::Tensor gather_whole(size_t parameter, std::span<const float> mine, std::string_view what);
-  std::vector<float> window_gradient(size_t parameter) const;  // this rank's interval, all accumulators added
+  at::Tensor parameter_whole(size_t parameter);
+  at::Tensor gradient_whole(size_t parameter);
   void load_state(const std::string& name, const ReadInterval& read);
 
   comm::Group& group;
+  std::unique_ptr<comm::Group> row_part, column_part;  // of a two-dimensional mesh
   EngineOptions options;
   std::vector<model::Segment> segments;
   plan::Schedule plan;
@@ -53,9 +54,16 @@ class Engine::State {
   void check_ready();
   void agree_on_plan();
   [[noreturn]] void report_difference(const std::string& mine);
-  void gather(size_t group);
+  comm::Group& row();     // the ranks of this replica
+  comm::Group& column();  // the ranks that hold the same intervals
+  void split_ranks();
+  void reduce(size_t group, bool present, std::string_view tag);
+  void prepare(int64_t time, int64_t end);
+  at::Tensor gather_whole(size_t parameter, std::span<const float> held, std::string_view what);
+  std::vector<float> window_gradient(size_t parameter) const;  // this rank's owned part, all accumulators added
   void fold(size_t group, std::optional<std::vector<at::Tensor>> gradients);
   void pack(size_t group, std::vector<at::Tensor> gradients);
+  void pack_part(size_t parameter, const at::Tensor& gradient, int64_t from, std::span<float> to);
   void note_non_finite(size_t parameter);
   void fold_local_sums();
   void add_accumulators();
@@ -69,7 +77,7 @@ class Engine::State {
   Culprit culprit_;
   std::vector<int64_t> uses_;  // of each parameter in this window, by this rank's micro-batches
   std::set<std::string> named_unused_;
-  std::map<size_t, std::vector<float>> local_sums_;  // fault engine.local_sum
+  bool has_sums_ = false;  // this rank had a micro-batch in this window
 };
 
 }  // namespace sf::engine

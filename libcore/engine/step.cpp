@@ -62,10 +62,12 @@ StepResult Engine::State::step(double lr, double max_norm, const AdamW& adamw) {
 }
 
 void Engine::State::fold_local_sums() {
-  for (auto& [g, sum] : local_sums_) {
-    group.reduce_fold(sum, true, plan.groups[g].fold_offsets, store.accumulators(g), call("fold local sums"));
+  for (size_t g = 0; g < plan.groups.size() && plan.options.local; ++g) {
+    if (plan.groups[g].fold_offsets.empty()) continue;
+    timed_call([&] { reduce(g, has_sums_, "fold " + plan.groups[g].name); });
   }
-  local_sums_.clear();
+  if (has_sums_) store.zero_sums();
+  has_sums_ = false;
 }
 
 // Segment by segment in forward order, into the first segment's accumulator.
@@ -80,7 +82,7 @@ void Engine::State::add_accumulators() {
 }
 
 std::vector<float> Engine::State::window_gradient(size_t parameter) const {
-  std::vector<float> sum(static_cast<size_t>(store.held(parameter).size()), 0.0f);
+  std::vector<float> sum(static_cast<size_t>(store.owned(parameter).size()), 0.0f);
   const plan::Held& held = plan.parameters[parameter];
   for (size_t use = 0; use < uses_counted(held); ++use) {
     std::span<const float> part = store.accumulator(held.groups[use], parameter);
@@ -126,8 +128,9 @@ void Engine::State::update(double lr, double scale, const AdamW& adamw) {
   for (size_t p = 0; p < plan.parameters.size(); ++p) {
     if (!plan.parameters[p].trainable) continue;
     std::span<const float> gradient = store.accumulator(plan.parameters[p].groups.front(), p);
-    ops::adamw_step(store.master(p), gradient, store.exp_avg(p), store.exp_avg_sq(p), step);
+    ops::adamw_step(store.owned_master(p), gradient, store.exp_avg(p), store.exp_avg_sq(p), step);
   }
+  if (plan.mesh.replicas > 1) timed_call([&] { store.spread(column(), call("spread masters")); });
 }
 
 }  // namespace sf::engine

@@ -17,61 +17,75 @@ namespace {
 
 constexpr int64_t kReadPiece = int64_t{1} << 20;  // elements: bounds the bounce buffer of a bf16 load
 
-int64_t aligned_elements(int64_t elements, Dtype type) {
-  return static_cast<int64_t>(plan::aligned_bytes(elements, type) / size_of(type));
+int64_t aligned_elements(int64_t elements) {
+  return static_cast<int64_t>(plan::aligned_bytes(elements, Dtype::kF32) / sizeof(float));
 }
 
 std::span<float> floats(const at::Tensor& flat, int64_t at, int64_t count) {
   return {flat.mutable_data_ptr<float>() + at, static_cast<size_t>(count)};
 }
 
-at::Tensor flat(uint64_t elements, at::ScalarType type) {
-  return at::zeros({static_cast<int64_t>(elements)}, at::TensorOptions().dtype(type));
+at::Tensor flat(uint64_t bytes, at::ScalarType type) {
+  return at::zeros({static_cast<int64_t>(bytes / c10::elementSize(type))}, at::TensorOptions().dtype(type));
+}
+
+std::byte* bytes_of(const at::Tensor& memory) {
+  return static_cast<std::byte*>(memory.mutable_data_ptr());
 }
 
 }  // namespace
 
 Store::Store(const plan::Schedule& plan, const arch::ModelSpec& spec, const std::vector<model::Segment>& segments,
-             comm::Group& group)
-    : plan_(plan), group_(group), loaded_(plan.parameters.size(), false) {
+             int rank)
+    : plan_(plan), rank_(rank), loaded_(plan.parameters.size(), false) {
   for (size_t p = 0; p < plan.parameters.size(); ++p) names_.emplace(plan.parameters[p].name, p);
   for (const arch::Alias& alias : spec.aliases) names_.emplace(alias.name, names_.at(alias.of));
   place_parameters();
   place_accumulators();
-  const plan::Memory& memory = plan.memory[static_cast<size_t>(group.rank())];
-  size_t compute = size_of(plan.options.compute);
-  at::ScalarType type = tensor::to_scalar(plan.options.compute);
-  masters_ = flat(memory.masters / sizeof(float), at::kFloat);
-  exp_avg_ = flat(memory.moments / 2 / sizeof(float), at::kFloat);
-  exp_avg_sq_ = flat(memory.moments / 2 / sizeof(float), at::kFloat);
-  accumulators_ = flat(memory.accumulators / sizeof(float), at::kFloat);
-  reduce_ = flat(memory.reduce / sizeof(float), at::kFloat);
-  frozen_ = flat(memory.frozen / compute, type);
-  arena_ = flat(memory.slots / compute, type);
+  const plan::Memory& memory = plan.memory[static_cast<size_t>(rank)];
+  masters_ = flat(memory.masters, at::kFloat);
+  exp_avg_ = flat(memory.moments / 2, at::kFloat);
+  exp_avg_sq_ = flat(memory.moments / 2, at::kFloat);
+  accumulators_ = flat(memory.accumulators, at::kFloat);
+  sums_ = flat(memory.sums, at::kFloat);
+  frozen_ = flat(memory.frozen, at::kByte);
+  arena_ = flat(memory.slots, at::kByte);
   make_leaves(segments);
+  gathers_.resize(plan.groups.size());
+  for (size_t g = 0; g < plan.groups.size(); ++g) prepare_gather(g);
+  prepare_spread();
 }
 
 const plan::Interval& Store::held(size_t parameter) const {
-  return plan_.parameters[parameter].intervals[static_cast<size_t>(group_.rank())];
+  return plan_.parameters[parameter].intervals[static_cast<size_t>(rank_)];
+}
+
+const plan::Interval& Store::owned(size_t parameter) const {
+  return plan_.parameters[parameter].owned[static_cast<size_t>(rank_)];
 }
 
 void Store::place_parameters() {
-  int64_t masters = 0, frozen = 0;
+  int64_t masters = 0, moments = 0, frozen = 0;
   for (size_t p = 0; p < plan_.parameters.size(); ++p) {
-    bool trainable = plan_.parameters[p].trainable;
-    int64_t& end = trainable ? masters : frozen;
-    offset_.push_back(end);
-    end += aligned_elements(held(p).size(), trainable ? Dtype::kF32 : plan_.options.compute);
+    const plan::Held& parameter = plan_.parameters[p];
+    offset_.push_back(parameter.trainable ? masters : frozen);
+    moments_at_.push_back(moments);
+    if (parameter.trainable) {
+      masters += aligned_elements(held(p).size());
+      moments += aligned_elements(owned(p).size());
+    } else {
+      frozen += static_cast<int64_t>(plan::aligned_bytes(held(p).size(), parameter.compute));
+    }
   }
 }
 
 void Store::place_accumulators() {
   int64_t end = 0;
-  auto rank = static_cast<size_t>(group_.rank());
+  auto rank = static_cast<size_t>(rank_);
   for (const plan::Group& group : plan_.groups) {
     accumulators_at_.push_back(end);
     if (group.fold_offsets.empty()) continue;
-    end += aligned_elements(static_cast<int64_t>(group.fold_offsets[rank + 1] - group.fold_offsets[rank]), Dtype::kF32);
+    end += aligned_elements(static_cast<int64_t>(group.fold_offsets[rank + 1] - group.fold_offsets[rank]));
   }
 }
 
@@ -88,7 +102,10 @@ void Store::make_leaves(const std::vector<model::Segment>& segments) {
       trainable_parameters_[g].push_back(member.parameter);
     }
     by_name_.emplace_back();
-    for (const std::string& name : segments[g].parameters) by_name_[g][name] = leaf.at(index_of(name));
+    for (const std::string& name : segments[g].parameters) {
+      auto found = leaf.find(index_of(name));
+      if (found != leaf.end()) by_name_[g][name] = found->second;
+    }
   }
 }
 
@@ -96,15 +113,17 @@ void Store::make_leaves(const std::vector<model::Segment>& segments) {
 at::Tensor Store::leaf_of(size_t group, const plan::Member& member) const {
   const plan::Held& held = plan_.parameters[member.parameter];
   const at::Tensor& memory = !member.resident ? arena_ : held.trainable ? masters_ : frozen_;
-  uint64_t slot = (plan_.groups[group].slot_begin + member.slot_offset) / size_of(plan_.options.compute);
-  int64_t at = member.resident ? offset_[member.parameter] : static_cast<int64_t>(slot);
+  auto size = static_cast<int64_t>(size_of(held.compute));
+  int64_t at = offset_[member.parameter];
+  if (!member.resident) at = static_cast<int64_t>(plan_.groups[group].slot_begin + member.slot_offset) / size;
+  if (member.resident && !held.trainable) at /= size;
   std::vector<int64_t> strides(held.shape.size());
   int64_t stride = 1;
   for (size_t d = held.shape.size(); d-- > 0;) {
     strides[d] = stride;
     stride *= std::max<int64_t>(held.shape[d], 1);
   }
-  at::Tensor leaf = at::empty({0}, memory.options());
+  at::Tensor leaf = at::empty({0}, at::TensorOptions().dtype(tensor::to_scalar(held.compute)));
   leaf.set_(memory.storage(), at, held.shape, strides);
   leaf.set_requires_grad(held.trainable);
   return leaf;
@@ -121,27 +140,32 @@ std::span<float> Store::master(size_t parameter) const {
   return floats(masters_, offset_[parameter], held(parameter).size());
 }
 
+std::span<float> Store::owned_master(size_t parameter) const {
+  if (!plan_.parameters[parameter].trainable) return {};
+  return floats(masters_, offset_[parameter] + owned(parameter).lo - held(parameter).lo, owned(parameter).size());
+}
+
 std::span<float> Store::exp_avg(size_t parameter) const {
   if (!plan_.parameters[parameter].trainable) return {};
-  return floats(exp_avg_, offset_[parameter], held(parameter).size());
+  return floats(exp_avg_, moments_at_[parameter], owned(parameter).size());
 }
 
 std::span<float> Store::exp_avg_sq(size_t parameter) const {
   if (!plan_.parameters[parameter].trainable) return {};
-  return floats(exp_avg_sq_, offset_[parameter], held(parameter).size());
+  return floats(exp_avg_sq_, moments_at_[parameter], owned(parameter).size());
 }
 
 std::span<float> Store::accumulators(size_t group) const {
   const std::vector<size_t>& offsets = plan_.groups[group].fold_offsets;
   if (offsets.empty()) return {};
-  auto rank = static_cast<size_t>(group_.rank());
+  auto rank = static_cast<size_t>(rank_);
   return floats(accumulators_, accumulators_at_[group], static_cast<int64_t>(offsets[rank + 1] - offsets[rank]));
 }
 
 std::span<float> Store::accumulator(size_t group, size_t parameter) const {
   size_t at = 0;
   for (size_t p : trainable_parameters_[group]) {
-    auto size = static_cast<size_t>(held(p).size());
+    auto size = static_cast<size_t>(owned(p).size());
     if (p == parameter) return accumulators(group).subspan(at, size);
     at += size;
   }
@@ -152,10 +176,24 @@ void Store::zero_accumulators() {
   std::memset(accumulators_.mutable_data_ptr<float>(), 0, accumulators_.nbytes());
 }
 
+std::span<float> Store::pack(size_t group) const {
+  const plan::Group& packed = plan_.groups[group];
+  if (packed.fold_offsets.empty()) return {};
+  const at::Tensor& memory = plan_.options.local ? sums_ : arena_;
+  return {reinterpret_cast<float*>(bytes_of(memory) + packed.pack_begin), packed.fold_offsets.back()};
+}
+
+void Store::zero_sums() {
+  std::memset(sums_.mutable_data_ptr(), 0, sums_.nbytes());
+}
+
+void Store::poison(uint64_t begin, uint64_t end) const {
+  std::memset(bytes_of(arena_) + begin, 0xff, end - begin);  // a NaN in fp32 and in bf16
+}
+
 std::span<std::byte> Store::frozen_bytes(size_t parameter) const {
-  size_t size = size_of(plan_.options.compute);
-  return {static_cast<std::byte*>(frozen_.mutable_data_ptr()) + static_cast<size_t>(offset_[parameter]) * size,
-          static_cast<size_t>(held(parameter).size()) * size};
+  return {bytes_of(frozen_) + offset_[parameter],
+          static_cast<size_t>(held(parameter).size()) * size_of(plan_.parameters[parameter].compute)};
 }
 
 void Store::load(size_t parameter, const ReadInterval& read) {
@@ -164,7 +202,7 @@ void Store::load(size_t parameter, const ReadInterval& read) {
   if (mine.empty()) return;
   if (plan_.parameters[parameter].trainable) return read(mine.lo, mine.hi, master(parameter));
   std::span<std::byte> bytes = frozen_bytes(parameter);
-  if (plan_.options.compute == Dtype::kF32) {
+  if (plan_.parameters[parameter].compute == Dtype::kF32) {
     return read(mine.lo, mine.hi, {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)});
   }
   std::span<uint16_t> to(reinterpret_cast<uint16_t*>(bytes.data()), bytes.size() / sizeof(uint16_t));
@@ -181,7 +219,7 @@ std::vector<float> Store::read_frozen(size_t parameter) const {
   std::span<std::byte> bytes = frozen_bytes(parameter);
   std::vector<float> values(static_cast<size_t>(held(parameter).size()));
   if (values.empty()) return values;
-  if (plan_.options.compute == Dtype::kF32) {
+  if (plan_.parameters[parameter].compute == Dtype::kF32) {
     std::memcpy(values.data(), bytes.data(), bytes.size());
   } else {
     ops::from_bf16({reinterpret_cast<const uint16_t*>(bytes.data()), values.size()}, values);
@@ -189,35 +227,73 @@ std::vector<float> Store::read_frozen(size_t parameter) const {
   return values;
 }
 
-void Store::gather(size_t g, const comm::Call& call) {
+void Store::prepare_gather(size_t g) {
   const plan::Group& group = plan_.groups[g];
-  auto world = static_cast<size_t>(group_.world());
-  size_t element = size_of(plan_.options.compute);
-  std::vector<std::vector<size_t>> sizes;
-  std::vector<comm::GatherPart> parts;
-  sizes.reserve(group.members.size());
-  for (const plan::Member& member : group.members) {
-    if (member.resident) continue;
+  std::vector<int> row = plan_.mesh.row(rank_);
+  Gather& gather = gathers_[g];
+  auto add = [&](const plan::Member& member) {
     const plan::Held& parameter = plan_.parameters[member.parameter];
-    sizes.emplace_back(world);
-    for (size_t r = 0; r < world; ++r) sizes.back()[r] = static_cast<size_t>(parameter.intervals[r].size()) * element;
-    auto* begin = static_cast<std::byte*>(arena_.mutable_data_ptr()) + group.slot_begin + member.slot_offset;
-    std::span<std::byte> into(begin, static_cast<size_t>(numel(parameter.shape)) * element);
+    size_t element = size_of(parameter.compute);
+    Fill fill{member.parameter, {}, {}, {}, parameter.stored() != parameter.compute};
+    for (int r : row)
+      fill.sizes.push_back(static_cast<size_t>(parameter.intervals[static_cast<size_t>(r)].size()) * element);
+    fill.into = {bytes_of(arena_) + group.slot_begin + member.slot_offset,
+                 static_cast<size_t>(numel(parameter.shape)) * element};
     plan::Interval mine = held(member.parameter);
-    std::span<std::byte> place = mine.empty() ? std::span<std::byte>{}
-                                              : into.subspan(static_cast<size_t>(mine.lo) * element,
-                                                             sizes.back()[static_cast<size_t>(group_.rank())]);
-    std::span<const std::byte> from = place;
-    if (!parameter.trainable) {
-      from = frozen_bytes(member.parameter);
-    } else if (plan_.options.compute == Dtype::kF32) {
-      from = std::as_bytes(master(member.parameter));
-    } else {
-      ops::to_bf16(master(member.parameter), {reinterpret_cast<uint16_t*>(place.data()), place.size() / element});
+    if (!mine.empty())
+      fill.place =
+          fill.into.subspan(static_cast<size_t>(mine.lo) * element, static_cast<size_t>(mine.size()) * element);
+    gather.fills.push_back(std::move(fill));
+  };
+  for (bool trainable : {false, true}) {
+    for (const plan::Member& member : group.members) {
+      if (!member.resident && plan_.parameters[member.parameter].trainable == trainable) add(member);
     }
-    parts.push_back({from, sizes.back(), into});
+    if (!trainable) gather.frozen = gather.fills.size();
   }
-  group_.all_gather(parts, call);
+  for (const Fill& fill : gather.fills) {
+    std::span<const std::byte> from = fill.place;
+    if (!plan_.parameters[fill.parameter].trainable) {
+      from = frozen_bytes(fill.parameter);
+    } else if (!fill.converted) {
+      from = std::as_bytes(master(fill.parameter));
+    }
+    gather.parts.push_back({from, fill.sizes, fill.into});
+  }
+}
+
+void Store::prepare_spread() {
+  if (plan_.mesh.replicas == 1) return;
+  std::vector<size_t> trainable;
+  for (size_t p = 0; p < plan_.parameters.size(); ++p) {
+    if (plan_.parameters[p].trainable) trainable.push_back(p);
+  }
+  for (size_t p : trainable) {
+    spread_sizes_.emplace_back();
+    for (int r : plan_.mesh.column(rank_)) {
+      const plan::Interval& part = plan_.parameters[p].owned[static_cast<size_t>(r)];
+      spread_sizes_.back().push_back(static_cast<size_t>(part.size()) * sizeof(float));
+    }
+  }
+  for (size_t i = 0; i < trainable.size(); ++i) {
+    spread_.push_back(
+        {std::as_bytes(owned_master(trainable[i])), spread_sizes_[i], std::as_writable_bytes(master(trainable[i]))});
+  }
+}
+
+void Store::gather(size_t g, bool trainable_only, comm::Group& row, const comm::Call& call) const {
+  const Gather& gather = gathers_[g];
+  for (const Fill& fill : gather.fills) {
+    if (!fill.converted) continue;
+    ops::to_bf16(master(fill.parameter),
+                 {reinterpret_cast<uint16_t*>(fill.place.data()), fill.place.size() / sizeof(uint16_t)});
+  }
+  if (plan_.mesh.shards == 1) return;  // what has a slot was converted into it
+  row.all_gather(std::span(gather.parts).subspan(trainable_only ? gather.frozen : 0), call);
+}
+
+void Store::spread(comm::Group& column, const comm::Call& call) const {
+  if (!spread_.empty()) column.all_gather(spread_, call);
 }
 
 bool Store::owns(const at::Tensor& tensor) const {
@@ -227,18 +303,6 @@ bool Store::owns(const at::Tensor& tensor) const {
     return at >= begin && at < begin + memory.nbytes();
   };
   return at != nullptr && (inside(arena_) || inside(masters_) || inside(frozen_));
-}
-
-std::span<float> Store::reduce_buffer() const {
-  return {reduce_.mutable_data_ptr<float>(), static_cast<size_t>(reduce_.numel())};
-}
-
-uint64_t Store::allocated_bytes() const {
-  uint64_t bytes = 0;
-  for (const at::Tensor* memory : {&masters_, &exp_avg_, &exp_avg_sq_, &accumulators_, &reduce_, &frozen_, &arena_}) {
-    bytes += memory->nbytes();
-  }
-  return bytes;
 }
 
 }  // namespace sf::engine

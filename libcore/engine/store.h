@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank holds: its intervals of masters, accumulators, moments and frozen parameters, the arena of slots, and
-// the leaves that segments read. All layout comes from the plan; nothing is allocated after construction.
+// What one rank holds: its intervals of masters, accumulators, moments and frozen parameters, the arena of slots and
+// packed gradients, and the leaves that segments read. All layout comes from the plan; nothing is allocated after
+// construction.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,55 +21,82 @@ using ReadInterval = std::function<void(int64_t lo, int64_t hi, std::span<float>
 
 class Store {
  public:
-  // `plan`, `segments` and `group` outlive the store.
-  Store(const plan::Schedule& plan, const arch::ModelSpec& spec, const std::vector<model::Segment>& segments,
-        comm::Group& group);
+  // `plan` and `segments` outlive the store.
+  Store(const plan::Schedule& plan, const arch::ModelSpec& spec, const std::vector<model::Segment>& segments, int rank);
+  Store(const Store&) = delete;
 
   size_t index_of(std::string_view name) const;  // follows an alias; kSoftware if unknown
   const plan::Interval& held(size_t parameter) const;
+  const plan::Interval& owned(size_t parameter) const;
 
-  // This rank's interval; empty spans for a frozen parameter.
+  // This rank's held interval, the owned part of it, and moments of that; empty spans for a frozen parameter.
   std::span<float> master(size_t parameter) const;
+  std::span<float> owned_master(size_t parameter) const;
   std::span<float> exp_avg(size_t parameter) const;
   std::span<float> exp_avg_sq(size_t parameter) const;
-  // Accumulators of all trainable members of a group, packed in order; or of one of them.
+  // Owned accumulators of all trainable members of a group, back to back in order; or of one of them.
   std::span<float> accumulators(size_t group) const;
   std::span<float> accumulator(size_t group, size_t parameter) const;
   void zero_accumulators();
+  // Where a group's gradient is packed; with local sums, where it is added up.
+  std::span<float> pack(size_t group) const;
+  void zero_sums();
 
   void load(size_t parameter, const ReadInterval& read);
   bool loaded(size_t parameter) const { return loaded_[parameter]; }
-  std::vector<float> read_frozen(size_t parameter) const;  // this rank's interval, fp32
+  std::span<std::byte> frozen_bytes(size_t parameter) const;  // this rank's interval, as stored
+  std::vector<float> read_frozen(size_t parameter) const;     // the same, fp32
 
-  // Fills the group's slot from all ranks.
-  void gather(size_t group, const comm::Call& call);
+  // Fills the group's slot from the ranks of this replica (`row`); or only what trains of it.
+  void gather(size_t group, bool trainable_only, comm::Group& row, const comm::Call& call) const;
+  // Owned parts of all masters to the ranks that hold the same intervals (`column`).
+  void spread(comm::Group& column, const comm::Call& call) const;
+  void poison(uint64_t begin, uint64_t end) const;  // bytes of the arena, with NaN
+
   // A segment's parameters under the names it uses; and its trainable leaves, in the order of the fold.
   const model::Tensors& parameters(size_t group) const { return by_name_[group]; }
   const std::vector<at::Tensor>& leaves(size_t group) const { return trainable_[group]; }
   const std::vector<size_t>& trainable_members(size_t group) const { return trainable_parameters_[group]; }
   // True if the tensor's memory is a slot or a stored parameter.
   bool owns(const at::Tensor& tensor) const;
-  std::span<float> reduce_buffer() const;
-  uint64_t allocated_bytes() const;
 
  private:
+  // One member's part of a gather: what this rank gives already lies in its stored place, or is converted into the
+  // slot.
+  struct Fill {
+    size_t parameter = 0;
+    std::vector<size_t> sizes;  // bytes, by rank of the row
+    std::span<std::byte> into, place;
+    bool converted = false;
+  };
+  // Views of a group's fills, trainable ones last.
+  struct Gather {
+    std::vector<Fill> fills;
+    std::vector<comm::GatherPart> parts;
+    size_t frozen = 0;
+  };
   void place_parameters();
   void place_accumulators();
   void make_leaves(const std::vector<model::Segment>& segments);
+  void prepare_gather(size_t group);
+  void prepare_spread();
   at::Tensor leaf_of(size_t group, const plan::Member& member) const;
-  std::span<std::byte> frozen_bytes(size_t parameter) const;
 
   const plan::Schedule& plan_;
-  comm::Group& group_;
+  int rank_;
   std::map<std::string, size_t, std::less<>> names_;
-  std::vector<int64_t> offset_;           // of each parameter: elements in masters_ (and the moments), or in frozen_
+  std::vector<int64_t> offset_;           // of each parameter: elements in masters_, or bytes in frozen_
+  std::vector<int64_t> moments_at_;       // of each trainable parameter, elements
   std::vector<int64_t> accumulators_at_;  // of each group, elements
   std::vector<bool> loaded_;
-  at::Tensor masters_, exp_avg_, exp_avg_sq_, accumulators_, reduce_;  // fp32, flat
-  at::Tensor frozen_, arena_;                                          // compute type, flat
+  at::Tensor masters_, exp_avg_, exp_avg_sq_, accumulators_, sums_;  // fp32, flat
+  at::Tensor frozen_, arena_;                                        // bytes
   std::vector<model::Tensors> by_name_;
   std::vector<std::vector<at::Tensor>> trainable_;
   std::vector<std::vector<size_t>> trainable_parameters_;
+  std::vector<Gather> gathers_;
+  std::vector<std::vector<size_t>> spread_sizes_;
+  std::vector<comm::GatherPart> spread_;
 };
 
 }  // namespace sf::engine

@@ -13,12 +13,6 @@
 namespace sf::plan {
 namespace {
 
-constexpr uint64_t kAlign = 64;
-
-uint64_t align_up(uint64_t bytes) {
-  return (bytes + kAlign - 1) / kAlign * kAlign;
-}
-
 class Builder {
  public:
   Builder(const arch::ModelSpec& spec, const std::vector<arch::Segment>& segments, const ScheduleOptions& options)
@@ -42,12 +36,17 @@ class Builder {
 
  private:
   void check_options() {
-    SF_CHECK(plan_.options.world >= 1, Exit::kSoftware, "a world of {}", plan_.options.world);
-    SF_CHECK(plan_.options.layout != Layout::kReplicate || plan_.options.world == 1, Exit::kConfig,
-             "layout replicate holds whole copies; trainable parameters need dim0 or flat on {} ranks",
-             plan_.options.world);
-    SF_CHECK(plan_.options.compute == Dtype::kF32 || plan_.options.compute == Dtype::kBF16, Exit::kConfig,
-             "compute type {}: F32 or BF16 wanted", name_of(plan_.options.compute));
+    const ScheduleOptions& options = plan_.options;
+    plan_.mesh = mesh_of(options.layout, options.replicas, options.world);
+    SF_CHECK(options.compute == Dtype::kF32 || options.compute == Dtype::kBF16, Exit::kConfig,
+             "compute type {}: F32 or BF16 wanted", name_of(options.compute));
+    SF_CHECK(options.prefetch >= 0 && options.prefetch <= 64, Exit::kConfig, "engine.prefetch is {}, wanted 0 to 64",
+             options.prefetch);
+    for (const auto& [name, mode] : options.modes) {
+      auto same = [&](const arch::Segment& segment) { return segment.name == name; };
+      SF_CHECK(std::any_of(segments_.begin(), segments_.end(), same), Exit::kConfig, "no segment {} to give mode {}",
+               name, name_of(mode));
+    }
   }
 
   void add_parameters() {
@@ -57,27 +56,38 @@ class Builder {
       bool whole = plan_.options.replicated.contains(parameter.name);
       SF_CHECK(!whole || !parameter.trainable, Exit::kConfig,
                "parameter {} trains; only a frozen one can be held whole on every rank", parameter.name);
-      plan_.parameters.push_back({parameter.name, parameter.shape, parameter.trainable, whole, {}, {}});
+      bool exchanged = plan_.options.exchanged.contains(parameter.name);
+      SF_CHECK(!exchanged || !parameter.trainable, Exit::kConfig,
+               "parameter {} trains; only a frozen one can be exchanged piece by piece", parameter.name);
+      Held held{parameter.name, parameter.shape, parameter.trainable, whole, exchanged};
+      held.compute = plan_.options.full.contains(parameter.name) ? Dtype::kF32 : plan_.options.compute;
+      plan_.parameters.push_back(std::move(held));
     }
     for (const arch::Alias& alias : spec_.aliases) {
       auto of = by_name_.find(alias.of);
       SF_CHECK(of != by_name_.end(), Exit::kSoftware, "alias {} of unknown parameter {}", alias.name, alias.of);
       by_name_.emplace(alias.name, of->second);
     }
-    for (const std::string& name : plan_.options.replicated) {
-      SF_CHECK(by_name_.contains(name), Exit::kConfig, "no parameter {} to hold whole on every rank", name);
+    for (const auto* names : {&plan_.options.replicated, &plan_.options.exchanged, &plan_.options.full}) {
+      for (const std::string& name : *names) {
+        SF_CHECK(by_name_.contains(name), Exit::kConfig, "the model has no parameter {}, which the settings name",
+                 name);
+      }
     }
   }
 
   void add_group(const arch::Segment& segment) {
     Group group;
     group.name = segment.name;
+    auto mode = plan_.options.modes.find(segment.name);
+    group.mode = mode == plan_.options.modes.end() ? plan_.options.mode : mode->second;
     for (const std::string& name : segment.parameters) {
       auto found = by_name_.find(name);
       SF_CHECK(found != by_name_.end(), Exit::kSoftware, "segment {} uses unknown parameter {}", segment.name, name);
       size_t parameter = found->second;
       auto same = [&](const Member& member) { return member.parameter == parameter; };
       if (std::any_of(group.members.begin(), group.members.end(), same)) continue;
+      if (plan_.parameters[parameter].exchanged) continue;
       group.members.push_back({parameter, false, 0});
       plan_.parameters[parameter].groups.push_back(plan_.groups.size());
     }
@@ -105,28 +115,33 @@ class Builder {
     for (size_t p = 0; p < plan_.parameters.size(); ++p) {
       const Held& held = plan_.parameters[p];
       if (held.groups.empty()) {
-        split({p});
+        cut({p});
       } else {
         owned[held.groups.front()].push_back(p);
       }
     }
-    for (const auto& parameters : owned) split(parameters);
+    for (const auto& parameters : owned) cut(parameters);
   }
 
-  void split(const std::vector<size_t>& parameters) {
+  void cut(const std::vector<size_t>& parameters) {
     std::vector<size_t> sharded;
     std::vector<Shape> shapes;
     for (size_t p : parameters) {
       Held& held = plan_.parameters[p];
       if (held.replicated) {
-        held.intervals.assign(static_cast<size_t>(plan_.options.world), {0, numel(held.shape)});
+        held_as(held, whole(held.shape, plan_.mesh));
       } else {
         sharded.push_back(p);
         shapes.push_back(held.shape);
       }
     }
-    auto split = intervals(plan_.options.layout, shapes, plan_.options.world);
-    for (size_t i = 0; i < sharded.size(); ++i) plan_.parameters[sharded[i]].intervals = split[i];
+    std::vector<Split> splits = split(plan_.options.layout, shapes, plan_.mesh);
+    for (size_t i = 0; i < sharded.size(); ++i) held_as(plan_.parameters[sharded[i]], std::move(splits[i]));
+  }
+
+  static void held_as(Held& held, Split split) {
+    held.intervals = std::move(split.held);
+    held.owned = std::move(split.owned);
   }
 
   void mark_graph() {
@@ -145,55 +160,98 @@ class Builder {
     bool trains = false;
     for (Member& member : group.members) {
       const Held& held = plan_.parameters[member.parameter];
-      Dtype stored = held.trainable ? Dtype::kF32 : plan_.options.compute;
-      member.resident = held.replicated || (world == 1 && stored == plan_.options.compute);
+      bool whole = held.replicated || plan_.mesh.shards == 1;
+      member.resident = whole && held.stored() == held.compute;
       if (!member.resident) {
+        uint64_t bytes = static_cast<uint64_t>(numel(held.shape)) * size_of(held.compute);
         member.slot_offset = group.slot_bytes;
-        group.slot_bytes += aligned_bytes(numel(held.shape), plan_.options.compute);
-        group.gathered_bytes += static_cast<uint64_t>(numel(held.shape)) * size_of(plan_.options.compute);
+        group.slot_bytes += align_up(bytes);
+        group.gathered_bytes += bytes;
+        if (!held.trainable) group.frozen_bytes += bytes;
       }
       if (!held.trainable) continue;
       trains = true;
-      for (size_t r = 0; r < world; ++r) owned[r] += static_cast<size_t>(held.intervals[r].size());
+      for (size_t r = 0; r < world; ++r) owned[r] += static_cast<size_t>(held.owned[r].size());
     }
     if (!trains) return;
     group.fold_offsets.assign(world + 1, 0);
     std::partial_sum(owned.begin(), owned.end(), group.fold_offsets.begin() + 1);
-    plan_.reduce_elements = std::max(plan_.reduce_elements, group.fold_offsets.back());
   }
 
-  // Forward of segment s is at time s, its backward at 2S - 1 - s.
+  // When a group's slot is in use, under `reshard`; it fills up to `prefetch` segments ahead.
+  Life slot_life(int64_t s) const {
+    auto count = static_cast<int64_t>(plan_.groups.size());
+    const Group& group = plan_.groups[static_cast<size_t>(s)];
+    int64_t ahead = plan_.options.prefetch, back = 2 * count - 1 - s;
+    Life life{group.slot_bytes, {}};
+    if (plan_.options.reshard == Reshard::kNone) {
+      life.spans = {{0, 2 * count + 1}};
+    } else if (!group.needs_graph) {
+      life.spans = {{s - ahead, s + 1}};
+    } else if (plan_.options.reshard == Reshard::kGradOp) {
+      life.spans = {{s - ahead, back + 1}};
+    } else {
+      life.spans = {{s - ahead, s + 1}, {back - ahead, back + 1}};
+    }
+    return life;
+  }
+
+  // A packed gradient lives until its fold has returned, which with prefetch happens beside the next segment.
+  Life pack_life(int64_t s) const {
+    int64_t back = 2 * static_cast<int64_t>(plan_.groups.size()) - 1 - s;
+    return {plan_.groups[static_cast<size_t>(s)].pack_bytes(), {{back, back + (plan_.options.prefetch > 0 ? 2 : 1)}}};
+  }
+
   void place_slots() {
     auto count = static_cast<int64_t>(plan_.groups.size());
     std::vector<Life> lives;
-    for (int64_t s = 0; s < count; ++s) {
-      const Group& group = plan_.groups[static_cast<size_t>(s)];
-      Life life{group.slot_bytes, {{s, s + 1}}};
-      if (group.needs_graph) life.spans.push_back({2 * count - 1 - s, 2 * count - s});
-      lives.push_back(life);
-    }
+    for (int64_t s = 0; s < count; ++s) lives.push_back(slot_life(s));
+    for (int64_t s = 0; s < count && !plan_.options.local; ++s) lives.push_back(pack_life(s));
     std::vector<uint64_t> offsets = place(lives, plan_.arena_bytes);
-    for (size_t g = 0; g < offsets.size(); ++g) plan_.groups[g].slot_begin = offsets[g];
+    for (size_t g = 0; g < plan_.groups.size(); ++g) {
+      Group& group = plan_.groups[g];
+      group.slot_begin = offsets[g];
+      group.pack_begin = plan_.options.local ? plan_.sums_bytes : offsets[plan_.groups.size() + g];
+      if (plan_.options.local) plan_.sums_bytes += group.pack_bytes();
+    }
   }
 
   void list_actions() {
     Slots slots(plan_);
     plan_.round = actions(slots);
     plan_.later = actions(slots);
+    for (size_t g = 0; g < plan_.groups.size() && plan_.options.local; ++g) {
+      if (!plan_.groups[g].fold_offsets.empty()) plan_.step.push_back(fold_of(g, false));
+    }
+    if (plan_.mesh.replicas == 1) return;
+    uint64_t bytes = 0;
+    for (const Held& held : plan_.parameters) {
+      if (held.trainable) bytes += static_cast<uint64_t>(numel(held.shape)) * sizeof(float);
+    }
+    if (bytes > 0) plan_.step.push_back({Action::Kind::kSpread, 0, false, bytes});
+  }
+
+  Action fold_of(size_t g, bool backward) const {
+    return {Action::Kind::kFold, g, backward, plan_.groups[g].fold_offsets.back() * sizeof(float)};
   }
 
   std::vector<Action> actions(Slots& slots) const {
     std::vector<Action> actions;
-    auto gather = [&](size_t g, bool backward) {
-      if (!slots.needs_gather(g)) return;
-      slots.gathered(g);
-      actions.push_back({Action::Kind::kGather, g, backward});
-    };
-    for (size_t g = 0; g < plan_.groups.size(); ++g) gather(g, false);
-    for (size_t g = plan_.groups.size(); g-- > 0;) {
-      if (!plan_.groups[g].needs_graph) continue;
-      gather(g, true);
-      if (!plan_.groups[g].fold_offsets.empty()) actions.push_back({Action::Kind::kFold, g, true});
+    auto end = 2 * static_cast<int64_t>(plan_.groups.size());
+    for (int64_t time = 0; time < end; ++time) {
+      std::optional<Use> use = use_at(plan_, time);
+      if (!use) continue;
+      for (const Gather& gather : due(plan_, slots, time, end)) {
+        const Group& group = plan_.groups[gather.use.group];
+        uint64_t bytes = group.gathered_bytes - (gather.trainable_only ? group.frozen_bytes : 0);
+        if (plan_.mesh.shards > 1) {
+          actions.push_back({Action::Kind::kGather, gather.use.group, gather.use.backward, bytes});
+        }
+        slots.gathered(gather.use.group);
+      }
+      if (!use->backward || plan_.groups[use->group].fold_offsets.empty()) continue;
+      slots.packed(use->group);
+      if (!plan_.options.local) actions.push_back(fold_of(use->group, true));
     }
     return actions;
   }
@@ -202,21 +260,16 @@ class Builder {
     auto r = static_cast<size_t>(rank);
     Memory memory;
     for (const Held& held : plan_.parameters) {
-      int64_t elements = held.intervals[r].size();
-      if (held.trainable) {
-        memory.masters += aligned_bytes(elements, Dtype::kF32);
-        memory.moments += 2 * aligned_bytes(elements, Dtype::kF32);
-      } else {
-        memory.frozen += aligned_bytes(elements, plan_.options.compute);
-      }
+      (held.trainable ? memory.masters : memory.frozen) += aligned_bytes(held.intervals[r].size(), held.stored());
+      if (held.trainable) memory.moments += 2 * aligned_bytes(held.owned[r].size(), Dtype::kF32);
     }
     for (const Group& group : plan_.groups) {
       if (group.fold_offsets.empty()) continue;
       auto owned = static_cast<int64_t>(group.fold_offsets[r + 1] - group.fold_offsets[r]);
       memory.accumulators += aligned_bytes(owned, Dtype::kF32);
     }
+    memory.sums = plan_.sums_bytes;
     memory.slots = plan_.arena_bytes;
-    memory.reduce = aligned_bytes(static_cast<int64_t>(plan_.reduce_elements), Dtype::kF32);
     return memory;
   }
 
@@ -226,61 +279,20 @@ class Builder {
   std::map<std::string, size_t, std::less<>> by_name_;
 };
 
-bool overlap(const Life& a, const Life& b) {
-  for (const Interval& x : a.spans) {
-    for (const Interval& y : b.spans) {
-      if (!intersect(x, y).empty()) return true;
-    }
-  }
-  return false;
+}  // namespace
+
+std::string_view name_of(Mode mode) {
+  if (mode == Mode::kKeep) return "keep";
+  return mode == Mode::kRecompute ? "recompute" : "offload";
 }
 
-}  // namespace
+std::string_view name_of(Reshard reshard) {
+  if (reshard == Reshard::kFull) return "full";
+  return reshard == Reshard::kGradOp ? "grad_op" : "none";
+}
 
 uint64_t aligned_bytes(int64_t elements, Dtype type) {
   return align_up(static_cast<uint64_t>(elements) * size_of(type));
-}
-
-std::vector<uint64_t> place(const std::vector<Life>& lives, uint64_t& arena_bytes) {
-  std::vector<size_t> order(lives.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return lives[a].bytes > lives[b].bytes; });
-  std::vector<uint64_t> offsets(lives.size(), 0);
-  std::vector<size_t> placed;
-  arena_bytes = 0;
-  for (size_t i : order) {
-    std::vector<std::pair<uint64_t, uint64_t>> taken;  // begin, end
-    for (size_t other : placed) {
-      if (overlap(lives[i], lives[other])) taken.emplace_back(offsets[other], offsets[other] + lives[other].bytes);
-    }
-    std::sort(taken.begin(), taken.end());
-    uint64_t at = 0;
-    for (auto [begin, end] : taken) {
-      if (at + lives[i].bytes <= begin) break;
-      at = std::max(at, end);
-    }
-    offsets[i] = at;
-    placed.push_back(i);
-    arena_bytes = std::max(arena_bytes, at + lives[i].bytes);
-  }
-  return offsets;
-}
-
-void Slots::gathered(size_t group) {
-  const Group& filled = plan_.groups[group];
-  for (size_t other = 0; other < intact_.size(); ++other) {
-    const Group& slot = plan_.groups[other];
-    bool apart = slot.slot_begin >= filled.slot_begin + filled.slot_bytes ||
-                 filled.slot_begin >= slot.slot_begin + slot.slot_bytes;
-    if (!apart) intact_[other] = false;
-  }
-  intact_[group] = true;
-}
-
-void Slots::masters_changed() {
-  for (size_t g = 0; g < intact_.size(); ++g) {
-    if (!plan_.groups[g].fold_offsets.empty()) intact_[g] = false;
-  }
 }
 
 Schedule make_schedule(const arch::ModelSpec& spec, const std::vector<arch::Segment>& segments,

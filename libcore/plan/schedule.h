@@ -4,8 +4,12 @@
 // step.
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "arch/model_spec.h"
@@ -14,22 +18,46 @@
 
 namespace sf::plan {
 
+inline constexpr uint64_t kAlign = 64;
+constexpr uint64_t align_up(uint64_t bytes) {
+  return (bytes + kAlign - 1) / kAlign * kAlign;
+}
+
+// What a segment keeps between forward and backward: its graph; the boundaries it read; those, in a file.
+enum class Mode { kKeep, kRecompute, kOffload };
+// What stays gathered: nothing behind its use; from forward to backward; until a step changes it (shard.reshard = full
+// | grad_op | none).
+enum class Reshard { kFull, kGradOp, kNone };
+std::string_view name_of(Mode mode);
+std::string_view name_of(Reshard reshard);
+
 struct ScheduleOptions {
   int world = 1;
   Layout layout = Layout::kDim0;
+  int replicas = 1;  // of a two-dimensional mesh; layout replicate: the world
+  Reshard reshard = Reshard::kFull;
   Dtype compute = Dtype::kF32;
-  bool recompute = false;
-  std::set<std::string> replicated;  // frozen parameters of which every rank holds the whole
-  std::vector<std::string> facts;    // further lines all ranks must agree on ("threads 1")
+  Mode mode = Mode::kKeep;
+  std::map<std::string, Mode> modes;  // of single segments, over `mode`
+  int prefetch = 0;                   // segments that gathers run ahead; 0: each gather where it is needed
+  bool local = false;                 // add up a window's gradients on each rank, fold once (bounded, not exact)
+  std::set<std::string> replicated;   // frozen parameters of which every rank holds the whole
+  std::set<std::string> exchanged;    // frozen parameters no slot ever holds: a segment exchanges what it needs
+  std::set<std::string> full;         // parameters computed in fp32, whatever `compute`
+  std::vector<std::string> facts;     // further lines all ranks must agree on ("threads 1")
 };
 
-// A parameter's storage. Masters, accumulators and moments are fp32; a frozen parameter is kept in the compute type.
+// A parameter's storage. Masters, accumulators and moments are fp32; a frozen parameter is kept in its compute type.
 struct Held {
   std::string name;
   Shape shape;
-  bool trainable = false, replicated = false;
-  std::vector<Interval> intervals;  // by rank
+  bool trainable = false, replicated = false, exchanged = false;
+  Dtype compute = Dtype::kF32;
+  std::vector<Interval> intervals;  // what each rank holds
+  std::vector<Interval> owned;      // what each rank folds and keeps moments of; disjoint
   std::vector<size_t> groups;       // groups that use it, in order; each has its own accumulator
+
+  Dtype stored() const { return trainable ? Dtype::kF32 : compute; }
 };
 
 struct Member {
@@ -41,37 +69,44 @@ struct Member {
 // Parameters gathered together: those of one segment.
 struct Group {
   std::string name;
+  Mode mode = Mode::kKeep;
   std::vector<Member> members;              // a parameter once, whatever names the segment uses
   bool needs_graph = false;                 // some trainable parameter is here or upstream
   uint64_t slot_begin = 0, slot_bytes = 0;  // in the arena
   uint64_t gathered_bytes = 0;              // payload of one gather
+  uint64_t frozen_bytes = 0;                // of it, frozen: need not be gathered again after a step
   // Packed gradient of the trainable members, rank-major: rank r owns [fold_offsets[r], fold_offsets[r + 1]).
   std::vector<size_t> fold_offsets;  // elements; empty if nothing trains
+  uint64_t pack_begin = 0;           // of the packed gradient, in the arena (or in the window's sums, if local)
+  uint64_t pack_bytes() const { return fold_offsets.empty() ? 0 : align_up(fold_offsets.back() * sizeof(float)); }
 };
 
 struct Action {
-  enum class Kind { kGather, kFold } kind = Kind::kGather;
+  enum class Kind { kGather, kFold, kSpread } kind = Kind::kGather;
   size_t group = 0;
   bool backward = false;
+  uint64_t bytes = 0;  // payload
 };
 
 // Bytes of one rank. Activations and boundaries are not in it.
 struct Memory {
   uint64_t masters = 0, accumulators = 0, moments = 0, frozen = 0;  // at rest
-  uint64_t slots = 0, reduce = 0;                                   // the arena, the packed gradient
+  uint64_t sums = 0;                                                // the window's local sums, if local
+  uint64_t slots = 0;                                               // the arena: slots and packed gradients
   uint64_t at_rest() const { return masters + accumulators + moments + frozen; }
-  uint64_t total() const { return at_rest() + slots + reduce; }
+  uint64_t total() const { return at_rest() + sums + slots; }
 };
 
 struct Schedule {
   ScheduleOptions options;
+  Mesh mesh;
   std::vector<Held> parameters;
   std::vector<Group> groups;
   std::vector<Action> round;   // collectives of a window's first round, in order
   std::vector<Action> later;   // of its further rounds: what is still in its slot is not gathered again
+  std::vector<Action> step;    // at the window's end: folds of local sums, new masters for the other replicas
   std::vector<Memory> memory;  // by rank
-  uint64_t arena_bytes = 0;
-  size_t reduce_elements = 0;  // of the largest packed gradient
+  uint64_t arena_bytes = 0, sums_bytes = 0;
 
   bool gathers(size_t group, bool backward) const;
   std::string text() const;
@@ -87,19 +122,40 @@ uint64_t aligned_bytes(int64_t elements, Dtype type);
 Schedule make_schedule(const arch::ModelSpec& spec, const std::vector<arch::Segment>& segments,
                        const ScheduleOptions& options);
 
-// Which groups are still in their slots. All ranks make the same calls, so all agree.
+// A pass over S segments has 2 S times: forward of segment s at s, its backward at 2 S - 1 - s.
+struct Use {
+  size_t group = 0;
+  bool backward = false;
+};
+std::optional<Use> use_at(const Schedule& plan, int64_t time);  // nothing to do then: none
+
+// What the slots hold, as gathers, packed gradients and steps go by. All ranks make the same calls, so all agree.
 class Slots {
  public:
-  explicit Slots(const Schedule& plan) : plan_(plan), intact_(plan.groups.size(), false) {}
-  bool needs_gather(size_t group) const { return plan_.groups[group].slot_bytes > 0 && !intact_[group]; }
+  enum class State { kEmpty, kFrozen, kFull };  // kFrozen: all but what trains
+
+  explicit Slots(const Schedule& plan) : plan_(plan), state_(plan.groups.size(), State::kEmpty) {}
+  State state(size_t group) const { return plan_.groups[group].slot_bytes > 0 ? state_[group] : State::kFull; }
   void gathered(size_t group);  // and what it overlaps is gone
+  void packed(size_t group);    // its gradient, into the arena: likewise
   void masters_changed();       // after an optimizer step
-  void forget() { intact_.assign(intact_.size(), false); }
+  void forget() { state_.assign(state_.size(), State::kEmpty); }
+  // Called for the bytes [begin, end) of a slot whose content is gone.
+  std::function<void(uint64_t begin, uint64_t end)> on_release;
 
  private:
+  void overwrite(uint64_t begin, uint64_t bytes, size_t by);
+  void release(size_t group, State left);
   const Schedule& plan_;
-  std::vector<bool> intact_;
+  std::vector<State> state_;
 };
+
+// What to gather before the use at `time`, and with prefetch before those soon after it (but before `end`), in order.
+struct Gather {
+  Use use;
+  bool trainable_only = false;  // what is frozen is still there
+};
+std::vector<Gather> due(const Schedule& plan, const Slots& slots, int64_t time, int64_t end);
 
 // Places buffers with known lives in one arena: greedy, largest first, lowest free offset. Returns each one's offset.
 struct Life {

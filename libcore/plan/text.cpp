@@ -8,20 +8,9 @@
 namespace sf::plan {
 namespace {
 
-std::string_view layout_name(Layout layout) {
-  switch (layout) {
-    case Layout::kDim0:
-      return "dim0";
-    case Layout::kFlat:
-      return "flat";
-    default:
-      return "replicate";
-  }
-}
-
 std::string parameter_line(const Held& held) {
-  std::string line =
-      fmt::format("parameter {} {} {}", held.name, to_string(held.shape), held.trainable ? "trainable" : "frozen");
+  std::string line = fmt::format("parameter {} {} {} {}", held.name, to_string(held.shape),
+                                 held.trainable ? "trainable" : "frozen", name_of(held.compute));
   if (held.replicated) return line + " replicated\n";
   line += " held";
   for (const Interval& interval : held.intervals) line += fmt::format(" {}..{}", interval.lo, interval.hi);
@@ -29,9 +18,9 @@ std::string parameter_line(const Held& held) {
 }
 
 std::string group_line(const Schedule& plan, const Group& group) {
-  std::string line =
-      fmt::format("group {} slot {}+{} graph {} fold {} members", group.name, group.slot_begin, group.slot_bytes,
-                  group.needs_graph ? "yes" : "no", group.fold_offsets.empty() ? 0 : group.fold_offsets.back());
+  std::string line = fmt::format("group {} mode {} slot {}+{} pack {}+{} graph {} members", group.name,
+                                 name_of(group.mode), group.slot_begin, group.slot_bytes, group.pack_begin,
+                                 group.pack_bytes(), group.needs_graph ? "yes" : "no");
   for (const Member& member : group.members) {
     line += " " + plan.parameters[member.parameter].name + (member.resident ? " (resident)" : "");
   }
@@ -39,11 +28,10 @@ std::string group_line(const Schedule& plan, const Group& group) {
 }
 
 std::string action_line(const Schedule& plan, const Action& action, std::string_view when) {
-  const Group& group = plan.groups[action.group];
-  bool gather = action.kind == Action::Kind::kGather;
-  uint64_t bytes = gather ? group.gathered_bytes : group.fold_offsets.back() * sizeof(float);
-  return fmt::format("{} round: {} {} {} {} bytes\n", when, action.backward ? "backward" : "forward",
-                     gather ? "gather" : "fold", group.name, bytes);
+  if (action.kind == Action::Kind::kSpread) return fmt::format("{}: spread masters {} bytes\n", when, action.bytes);
+  std::string_view pass = when == "step" ? "" : action.backward ? " backward" : " forward";
+  return fmt::format("{}:{} {} {} {} bytes\n", when, pass, action.kind == Action::Kind::kGather ? "gather" : "fold",
+                     plan.groups[action.group].name, action.bytes);
 }
 
 std::string_view line_of(std::string_view text, size_t& at) {
@@ -56,18 +44,21 @@ std::string_view line_of(std::string_view text, size_t& at) {
 }  // namespace
 
 std::string Schedule::text() const {
-  std::string out =
-      fmt::format("plan 1: world {}, layout {}, compute {}, mode {}\n", options.world, layout_name(options.layout),
-                  name_of(options.compute), options.recompute ? "recompute" : "keep");
+  std::string out = fmt::format(
+      "plan 2: world {}, layout {}, mesh {} x {}, reshard {}, compute {}, mode {}, prefetch {}, gradients {}\n",
+      options.world, name_of(options.layout), mesh.replicas, mesh.shards, name_of(options.reshard),
+      name_of(options.compute), name_of(options.mode), options.prefetch,
+      options.local ? "accumulate_local" : "reduce_each");
   for (const std::string& fact : options.facts) out += "fact " + fact + "\n";
   for (const Held& held : parameters) out += parameter_line(held);
   for (const Group& group : groups) out += group_line(*this, group);
-  for (const Action& action : round) out += action_line(*this, action, "first");
-  for (const Action& action : later) out += action_line(*this, action, "later");
+  for (const Action& action : round) out += action_line(*this, action, "first round");
+  for (const Action& action : later) out += action_line(*this, action, "later round");
+  for (const Action& action : step) out += action_line(*this, action, "step");
   for (size_t rank = 0; rank < memory.size(); ++rank) {
     const Memory& m = memory[rank];
-    out += fmt::format("memory: rank {} masters {} accumulators {} moments {} frozen {} slots {} reduce {} total {}\n",
-                       rank, m.masters, m.accumulators, m.moments, m.frozen, m.slots, m.reduce, m.total());
+    out += fmt::format("memory: rank {} masters {} accumulators {} moments {} frozen {} sums {} slots {} total {}\n",
+                       rank, m.masters, m.accumulators, m.moments, m.frozen, m.sums, m.slots, m.total());
   }
   return out;
 }

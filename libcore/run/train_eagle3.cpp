@@ -161,7 +161,7 @@ int train_eagle3(app::Invocation& invocation) {
   train::LoopOptions loop_options = apply_loop(invocation, source->contract().rows, eagle3.reference_quirks);
   train::Checkpoints checkpoints(checkpoint_options(invocation, draft, source->contract()));
   train::Eagle3Objective objective(draft.vocabulary, eagle3);
-  data::Feed feed = make_feed(*source, draft, engine_options.compute);
+  data::Feed feed = make_feed(*source, draft, engine_options.schedule.compute);
   app::settle_settings(invocation);
   load_parameters(engine, spec, draft);
   train::Progress progress;

@@ -80,22 +80,23 @@ engine::EngineOptions apply_engine(app::Invocation& invocation, const std::set<s
   config::Settings& settings = invocation.settings();
   Apply engine(settings, "every segment", "engine");
   engine::EngineOptions options;
-  options.mode = engine.word("engine.mode") == "recompute" ? engine::Mode::kRecompute : engine::Mode::kKeep;
-  options.compute = *dtype_from_config(engine.word("engine.compute_dtype"));
+  plan::ScheduleOptions& schedule = options.schedule;
+  schedule.mode = engine.word("engine.mode") == "recompute" ? engine::Mode::kRecompute : engine::Mode::kKeep;
+  schedule.compute = *dtype_from_config(engine.word("engine.compute_dtype"));
   engine.word("engine.numerics");
   options.call_deadline_s = engine.number("engine.call_deadline_s");
   std::string backend = Apply(settings, "every parameter", "engine").word("shard.backend");
-  options.layout = backend == "fsdp1"   ? plan::Layout::kFlat
-                   : backend == "fsdp2" ? plan::Layout::kDim0
-                                        : plan::Layout::kReplicate;
+  schedule.layout = backend == "fsdp1"   ? plan::Layout::kFlat
+                    : backend == "fsdp2" ? plan::Layout::kDim0
+                                         : plan::Layout::kReplicate;
   bool shard_tables = settings.get_bool("training.shard_frozen_tables");
   SF_CHECK(!shard_tables || backend == "fsdp2", Exit::kConfig,
            "training.shard_frozen_tables needs shard.backend = \"fsdp2\", found \"{}\" ({})", backend,
            settings.origin("shard.backend"));
-  if (!shard_tables) options.replicated = tables;
+  if (!shard_tables) schedule.replicated = tables;
   settings.applied("training.shard_frozen_tables", shard_tables ? "true" : "false",
                    fmt::format("{} tables", shard_tables ? tables.size() : 0), "engine");
-  options.facts.push_back("settings " + settings.digest());
+  schedule.facts.push_back("settings " + settings.digest());
   return options;
 }
 

@@ -36,12 +36,15 @@ std::vector<std::vector<plan::Interval>> all_intervals(comm::Group& group, const
   return by_rank;
 }
 
-// What rank r sends of one tensor, so that the whole is sent once although ranks may hold the same elements.
+// What rank r sends of one tensor: ranks hold equal intervals or disjoint ones, and of equal ones the first is sent.
 plan::Interval share_of(const std::vector<std::vector<plan::Interval>>& intervals, int rank, size_t piece) {
-  int64_t covered = 0;
-  for (int r = 0; r < rank; ++r) covered = std::max(covered, intervals[r][piece].hi);
   plan::Interval own = intervals[rank][piece];
-  return {std::max(own.lo, covered), own.hi};
+  for (int r = 0; r < rank; ++r) {
+    if (plan::intersect(intervals[r][piece], own).empty()) continue;
+    SF_ASSERT(intervals[r][piece] == own);
+    return {};
+  }
+  return own;
 }
 
 // The whole tensors of all pieces on rank 0, one at a time over the wire; empty on the other ranks.

@@ -32,7 +32,7 @@ std::string train_processes(int world, const toy::Course& course) {
 TEST(Processes, WorldsOf1To4GiveEqualBits) {
   for (Dtype compute : {Dtype::kF32, Dtype::kBF16}) {
     toy::Course course;
-    course.options.compute = compute;
+    course.options.schedule.compute = compute;
     std::string alone = train_processes(1, course);
     EXPECT_EQ(alone.size(), (3 * 13 + 37 * 9 + 5 * 9 + 2 * 9 * 9 + 2 * 9) * sizeof(float));
     for (int world : {2, 3, 4}) EXPECT_EQ(train_processes(world, course), alone) << world;
@@ -89,7 +89,7 @@ TEST(Processes, APlanThatDiffersIsRefusedWith76OnTheFirstRound) {
   Ranks run(2, [](int rank, int fd, int) {
     auto group = comm::make_shm(fd, rank, 2);
     toy::Course course;
-    course.options.mode = rank == 0 ? engine::Mode::kKeep : engine::Mode::kRecompute;
+    course.options.schedule.mode = rank == 0 ? engine::Mode::kKeep : engine::Mode::kRecompute;
     toy::train(*group, course);
     return 0;
   });

@@ -25,18 +25,15 @@ std::vector<float> train_alone(const Course& run) {
 }
 
 struct Form {
-  Mode mode;
-  Dtype compute;
-  plan::Layout layout;
+  std::string name;
+  plan::ScheduleOptions schedule;
 };
 
 class Bits : public ::testing::TestWithParam<Form> {
  protected:
   Course run() const {
     Course run;
-    run.options.mode = GetParam().mode;
-    run.options.compute = GetParam().compute;
-    run.options.layout = GetParam().layout;
+    run.options.schedule = GetParam().schedule;
     return run;
   }
 };
@@ -56,24 +53,42 @@ TEST_P(Bits, AWindowThatDoesNotFillItsLastRoundIsEqualToo) {
 
 TEST_P(Bits, ATableHeldWholeGivesTheBitsOfOneGathered) {
   Course whole = run();
-  whole.options.replicated = {"position.weight"};
+  whole.options.schedule.replicated = {"position.weight"};
   EXPECT_TRUE(same_bits(train_threads(2, whole), train_threads(2, run())));
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, Bits,
-                         ::testing::Values(Form{Mode::kKeep, Dtype::kF32, plan::Layout::kDim0},
-                                           Form{Mode::kRecompute, Dtype::kF32, plan::Layout::kDim0},
-                                           Form{Mode::kKeep, Dtype::kBF16, plan::Layout::kDim0},
-                                           Form{Mode::kRecompute, Dtype::kBF16, plan::Layout::kFlat}),
-                         [](const auto& info) {
-                           return std::string(info.param.mode == Mode::kKeep ? "keep" : "recompute") +
-                                  (info.param.compute == Dtype::kF32 ? "_f32" : "_bf16") +
-                                  (info.param.layout == plan::Layout::kDim0 ? "_dim0" : "_flat");
-                         });
+using plan::Layout;
+using plan::Reshard;
+
+INSTANTIATE_TEST_SUITE_P(
+    Forms, Bits,
+    ::testing::Values(
+        Form{"keep_f32_dim0", {}}, Form{"recompute_f32_dim0", {.mode = Mode::kRecompute}},
+        Form{"keep_bf16_dim0", {.compute = Dtype::kBF16}},
+        Form{"recompute_bf16_flat", {.layout = Layout::kFlat, .compute = Dtype::kBF16, .mode = Mode::kRecompute}},
+        Form{"keep_f32_replicate", {.layout = Layout::kReplicate}},
+        Form{"keep_bf16_replicate", {.layout = Layout::kReplicate, .compute = Dtype::kBF16}},
+        Form{"keep_f32_dim0_grad_op", {.reshard = Reshard::kGradOp}},
+        Form{"keep_bf16_flat_none", {.layout = Layout::kFlat, .reshard = Reshard::kNone, .compute = Dtype::kBF16}}),
+    [](const auto& info) { return info.param.name; });
+
+// What a layout or a residency changes is where bytes lie, never what is computed.
+TEST(Layouts, AllGiveTheSameBits) {
+  Course dim0;
+  auto wanted = train_alone(dim0);
+  for (Layout layout : {Layout::kDim0, Layout::kFlat, Layout::kReplicate}) {
+    for (Reshard reshard : {Reshard::kFull, Reshard::kGradOp, Reshard::kNone}) {
+      Course run;
+      run.options.schedule.layout = layout;
+      run.options.schedule.reshard = reshard;
+      EXPECT_TRUE(same_bits(train_threads(3, run), wanted)) << name_of(layout) << " " << name_of(reshard);
+    }
+  }
+}
 
 TEST(Modes, KeepAndRecomputeGiveEqualBits) {
   Course keep, recompute;
-  recompute.options.mode = Mode::kRecompute;
+  recompute.options.schedule.mode = Mode::kRecompute;
   EXPECT_TRUE(same_bits(train_alone(keep), train_alone(recompute)));
 }
 

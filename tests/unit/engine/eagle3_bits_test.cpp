@@ -80,7 +80,7 @@ std::vector<float> train(comm::Group& group, const EngineOptions& options) {
     for (int64_t round = 0; round < plan::rounds(kWindow, group.world()); ++round) {
       int64_t k = round * group.world() + group.rank();
       std::optional<model::Tensors> mine;
-      if (k < kWindow) mine = batch(draft, window * kWindow + static_cast<uint64_t>(k), options.compute);
+      if (k < kWindow) mine = batch(draft, window * kWindow + static_cast<uint64_t>(k), options.schedule.compute);
       engine.round(mine, "loss", {"step_sums"});
     }
     record.push_back(static_cast<float>(engine.step(1e-2, 0.5, {}).grad_norm));
@@ -92,7 +92,7 @@ std::vector<float> train(comm::Group& group, const EngineOptions& options) {
 class Eagle3Bits : public ::testing::TestWithParam<Dtype> {};
 
 TEST_P(Eagle3Bits, WorldsOf1To4AreEqual) {
-  EngineOptions options{.compute = GetParam(), .replicated = {"embed_tokens.weight", model::kTargetHead}};
+  EngineOptions options{.schedule = {.compute = GetParam(), .replicated = {"embed_tokens.weight", model::kTargetHead}}};
   std::vector<float> alone;
   for (int world : {1, 2, 3, 4}) {
     std::vector<float> record;

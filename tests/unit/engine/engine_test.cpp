@@ -53,7 +53,7 @@ TEST(Gradients, OfOneMicroBatchAreAutograds) {
   tensor::set_threads(1);
   auto group = comm::make_single();
   for (Mode mode : {Mode::kKeep, Mode::kRecompute}) {
-    Engine engine(*group, toy::spec(), toy::segments(), {.mode = mode});
+    Engine engine(*group, toy::spec(), toy::segments(), {.schedule = {.mode = mode}});
     toy::load(engine);
     auto wanted = plain_gradients(engine, toy::micro_batch(0));
     engine.round(toy::micro_batch(0), "loss", {});
@@ -178,7 +178,7 @@ TEST(Plan, ADifferenceBetweenRanksIsRefusedNamingItsFirstLine) {
   auto run = [] {
     comm::run_threads(2, [](comm::Group& group) {
       EngineOptions options;
-      if (group.rank() == 1) options.mode = Mode::kRecompute;
+      if (group.rank() == 1) options.schedule.mode = Mode::kRecompute;
       Engine engine(group, toy::spec(), toy::segments(), options);
       toy::load(engine);
       engine.round(toy::micro_batch(0), "loss", {});
@@ -187,7 +187,7 @@ TEST(Plan, ADifferenceBetweenRanksIsRefusedNamingItsFirstLine) {
   auto [code, text] = outcome(run);
   EXPECT_EQ(code, Exit::kProtocol);
   EXPECT_NE(text.find("plans differ between rank 0 (here) and rank 1 (there): line 1: "), std::string::npos) << text;
-  EXPECT_NE(text.find("mode recompute\" there"), std::string::npos) << text;
+  EXPECT_NE(text.find("mode recompute, prefetch 0, gradients reduce_each\" there"), std::string::npos) << text;
 }
 
 TEST(Memory, MeasuredIsPredictedToTheByteOnEveryRank) {
@@ -196,7 +196,7 @@ TEST(Memory, MeasuredIsPredictedToTheByteOnEveryRank) {
     for (int world : {1, 2, 3}) {
       auto groups = comm::make_threads(world);
       for (auto& group : groups) {
-        Engine engine(*group, toy::spec(), toy::segments(), {.compute = compute});
+        Engine engine(*group, toy::spec(), toy::segments(), {.schedule = {.compute = compute}});
         EXPECT_EQ(engine.measured().at_rest, engine.predicted().at_rest) << world << " rank " << group->rank();
       }
     }

@@ -61,19 +61,102 @@ TEST(Schedule, TheLastGroupIsStillThereWhenBackwardBegins) {
   EXPECT_TRUE(plan.gathers(1, true));
 }
 
-TEST(Schedule, SlotsAreReusedSoTheArenaIsTheLargestGroup) {
+uint64_t sum_of(const Schedule& plan, uint64_t Group::*bytes) {
+  uint64_t sum = 0;
+  for (const Group& group : plan.groups) sum += group.*bytes;
+  return sum;
+}
+
+// Slots of 96, 224 and 160 bytes (64-byte units: 128, 256, 192), packed gradients of 224 and 160 bytes.
+TEST(Schedule, SlotsAreReusedSoTheArenaIsTheLargestGroupAndItsPackedGradient) {
   Schedule plan = make_schedule(toy(), chain(), of_world(2));
-  uint64_t largest = 0;
-  for (const Group& group : plan.groups) largest = std::max(largest, group.slot_bytes);
-  EXPECT_EQ(plan.arena_bytes, largest);
+  EXPECT_EQ(plan.arena_bytes, plan.groups[1].slot_bytes + plan.groups[1].pack_bytes());
+}
+
+TEST(Schedule, WhatStaysGatheredDecidesArenaAndGathers) {
+  auto gathers = [](const std::vector<Action>& actions) {
+    return std::count_if(actions.begin(), actions.end(), [](auto& a) { return a.kind == Action::Kind::kGather; });
+  };
+  ScheduleOptions options = of_world(2);
+  options.reshard = Reshard::kGradOp;
+  Schedule kept = make_schedule(toy(), chain(), options);
+  EXPECT_EQ(gathers(kept.round), 3);  // none again in backward
+  // The last slot is free again when the second-last gradient is packed: the arena holds the rest and that.
+  EXPECT_LT(kept.arena_bytes, sum_of(kept, &Group::slot_bytes) + kept.groups[1].pack_bytes());
+  options.reshard = Reshard::kNone;
+  Schedule none = make_schedule(toy(), chain(), options);
+  EXPECT_EQ(gathers(none.round), 3);
+  EXPECT_EQ(gathers(none.later), 0);
+  EXPECT_EQ(none.arena_bytes, sum_of(none, &Group::slot_bytes) + none.groups[1].pack_bytes());
+}
+
+TEST(Schedule, AStepLeavesWhatIsFrozenInAKeptSlot) {
+  arch::ModelSpec spec;
+  spec.parameters = {{"table", {10, 4}, false, ""}, {"draft", {10, 4}, true, ""}};
+  std::vector<arch::Segment> one{{"draft", {"table", "draft"}, {"ids"}, {"loss"}, 0}};
+  for (auto [reshard, left] :
+       {std::pair(Reshard::kNone, Slots::State::kFrozen), {Reshard::kFull, Slots::State::kEmpty}}) {
+    ScheduleOptions options = of_world(2);
+    options.reshard = reshard;
+    Schedule plan = make_schedule(spec, one, options);
+    Slots slots(plan);
+    slots.gathered(0);
+    slots.masters_changed();
+    EXPECT_EQ(slots.state(0), left);
+    EXPECT_EQ(due(plan, slots, 0, 2).at(0).trainable_only, reshard == Reshard::kNone);
+  }
+}
+
+TEST(Schedule, PrefetchHoldsTheNextGroupsToo) {
+  ScheduleOptions options = of_world(2);
+  options.prefetch = 1;
+  Schedule plan = make_schedule(toy(), chain(), options);
+  Slots slots(plan);
+  auto first = due(plan, slots, 0, 6);
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_EQ(first[1].use.group, 1u);
+  auto overlap = [&](size_t a, size_t b) {
+    const Group &x = plan.groups[a], &y = plan.groups[b];
+    return x.slot_begin < y.slot_begin + y.slot_bytes && y.slot_begin < x.slot_begin + x.slot_bytes;
+  };
+  EXPECT_FALSE(overlap(0, 1));
+  EXPECT_FALSE(overlap(1, 2));
+}
+
+TEST(Schedule, AMeshOfReplicasHoldsWholeRowsAndSpreadsTheStep) {
+  ScheduleOptions options = of_world(4);
+  options.replicas = 2;
+  Schedule plan = make_schedule(toy(), chain(), options);
+  EXPECT_EQ(plan.parameters[0].intervals[1], plan.parameters[0].intervals[3]);
+  EXPECT_EQ(plan.memory[0].masters, aligned_bytes(20, Dtype::kF32) + aligned_bytes(8, Dtype::kF32));
+  EXPECT_EQ(plan.memory[0].moments, 2 * (aligned_bytes(10, Dtype::kF32) + aligned_bytes(4, Dtype::kF32)));
+  EXPECT_NE(plan.text().find("step: spread masters 224 bytes\n"), std::string::npos) << plan.text();
+}
+
+TEST(Schedule, WholeCopiesGatherNothing) {
+  ScheduleOptions options = of_world(3);
+  options.layout = Layout::kReplicate;
+  Schedule plan = make_schedule(toy(), chain(), options);
+  EXPECT_EQ(plan.round.size(), 2u);  // the folds
+  EXPECT_EQ(sum_of(plan, &Group::slot_bytes), 0u);
+  EXPECT_EQ(plan.memory[0].masters, plan.memory[2].masters);
+}
+
+TEST(Schedule, LocalSumsFoldOnceAWindow) {
+  ScheduleOptions options = of_world(2);
+  options.local = true;
+  Schedule plan = make_schedule(toy(), chain(), options);
+  for (const Action& action : plan.round) EXPECT_EQ(action.kind, Action::Kind::kGather);
+  EXPECT_EQ(plan.step.size(), 2u);
+  EXPECT_EQ(plan.memory[0].sums, plan.groups[1].pack_bytes() + plan.groups[2].pack_bytes());
 }
 
 TEST(Schedule, AWorldOfOneInFp32GathersNothing) {
   Schedule plan = make_schedule(toy(), chain(), of_world(1));
-  EXPECT_EQ(plan.arena_bytes, 0u);
+  EXPECT_EQ(sum_of(plan, &Group::slot_bytes), 0u);
   ScheduleOptions bf16 = of_world(1);
   bf16.compute = Dtype::kBF16;
-  EXPECT_GT(make_schedule(toy(), chain(), bf16).arena_bytes, 0u);
+  EXPECT_GT(sum_of(make_schedule(toy(), chain(), bf16), &Group::slot_bytes), 0u);
 }
 
 TEST(Schedule, WhatIsStillInItsSlotIsNotGatheredAgainWithinAWindow) {
@@ -99,12 +182,12 @@ TEST(Slots, AStepInvalidatesWhatTrainsAndNothingElse) {
   Slots slots(plan);
   slots.gathered(0);
   slots.gathered(1);
-  EXPECT_FALSE(slots.needs_gather(0));
+  EXPECT_FALSE(slots.state(0) != Slots::State::kFull);
   slots.masters_changed();
-  EXPECT_FALSE(slots.needs_gather(0));
-  EXPECT_TRUE(slots.needs_gather(1));
+  EXPECT_FALSE(slots.state(0) != Slots::State::kFull);
+  EXPECT_TRUE(slots.state(1) != Slots::State::kFull);
   slots.forget();
-  EXPECT_TRUE(slots.needs_gather(0));
+  EXPECT_TRUE(slots.state(0) != Slots::State::kFull);
 }
 
 TEST(Schedule, AReplicatedTableIsWholeOnEveryRankAndNeverGathered) {
