@@ -19,10 +19,10 @@ namespace {
 constexpr std::string_view kEmbedding = "model.embed_tokens.weight", kHead = "lm_head.weight";
 
 // Names come from files: only plain base names may become paths.
-void check_base_name(const std::string& name, const fs::path& where) {
+void check_base_name(const std::string& name) {
   SF_CHECK(!name.empty() && name.find('/') == std::string::npos && name.find('\0') == std::string::npos &&
                name != "." && name != "..",
-           Exit::kData, "{}: \"{}\" is not a plain file name", where.string(), name);
+           Exit::kData, "\"{}\" is not a plain file name", name);
 }
 
 Json read_json(const fs::path& path) {
@@ -35,7 +35,7 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   Json index = read_json(path);
   try {
     for (const auto& [tensor, file] : index.at("weight_map").as_object()) {
-      check_base_name(file.as_string(), path);
+      check_base_name(file.as_string());
       map[tensor] = file.as_string();
     }
   } catch (Error& error) {

@@ -93,8 +93,8 @@ struct ContractFile {
 };
 
 ContractFile read_contract(const fs::path& path) {
+  Json json = Json::parse(read_file(path, kMaxContractFile), path.string());
   try {
-    Json json = Json::parse(read_file(path, kMaxContractFile), "contract.json");
     SF_CHECK(json.is_object() && json.get_string("kind", "") == "features", Exit::kData, "kind \"features\" wanted");
     int64_t version = json.at("v").as_int(), wire = json.at("wire").as_int();
     SF_CHECK(version == 1 && wire == kWireVersion, Exit::kProtocol, "version: wanted 1 (wire {}), found {} (wire {})",

@@ -79,8 +79,9 @@ std::string Handle::who() const {
 
 Handle Handle::parse(std::string_view text, std::string_view origin) {
   SF_CHECK(text.size() <= kMaxHandleBytes, Exit::kData, "{}: a handle has at most {} bytes", origin, kMaxHandleBytes);
+  Json json = Json::parse(text, origin);
   try {
-    return from_json(Json::parse(text, "handle"));
+    return from_json(json);
   } catch (Error& error) {
     error.add_context(origin);
     throw;

@@ -79,6 +79,17 @@ void copy_files(const fs::path& from, const Json& config, const fs::path& to) {
   write_atomic(to / "generation_config.json", generation.dump(2) + "\n");
 }
 
+// They are copied as they are; one that nobody could read would be found out only at the first row.
+void check_side_files(const fs::path& dir) {
+  std::error_code ignored;
+  for (std::string_view name : kSideFiles) {
+    fs::path file = dir / name;
+    if (!name.ends_with(".json") || !fs::exists(file, ignored)) continue;
+    Json json = Json::parse(read_file(file), file.string());
+    SF_CHECK(json.is_object(), Exit::kData, "{}: wanted an object, found {}", file.string(), json.type_name());
+  }
+}
+
 }  // namespace
 
 ModelSource source_from_directory(const fs::path& dir, std::optional<Dtype> dtype) {
@@ -87,6 +98,7 @@ ModelSource source_from_directory(const fs::path& dir, std::optional<Dtype> dtyp
   SF_CHECK(fs::exists(dir / "tokenizer.json", ignored), Exit::kNoInput,
            "{} has no tokenizer.json; save it from the model's fast tokenizer into that directory", dir.string());
   text::Tokenizer::open(dir / "tokenizer.json");  // a stage that we cannot run is refused now, not at the first row
+  check_side_files(dir);
   ModelSource source;
   source.format = "huggingface";
   try {

@@ -13,6 +13,12 @@ expect 65 sf-init model bad.gguf -o x; clean x
 python3 "$here/../support/make_tiny_model.py" odd family=falcon
 expect 78 sf-init model odd -o x; says falcon; clean x
 expect 66 sf-init model nowhere -o x; says nowhere; clean x
+for part in config.json model.safetensors tokenizer.json; do
+  rm -rf cut && cp -r hf cut && rm cut/$part
+  expect 66 sf-init model cut -o x; says "$part"; clean x
+done
+rm -rf cut && cp -r hf cut && sed -i 's/"hidden_size": 32/"hidden_size": null/' cut/config.json
+expect 65 sf-init model cut -o x; says "hidden_size is null"; clean x
 expect 73 sf-init model hf -o target; says target
 { head -n 3 chats.jsonl; echo '{"messages": ['; } >broken.jsonl
 expect 65 sf-init draft eagle3 --target target --draft-vocab 64 --data broken.jsonl -o x; says broken.jsonl:4; clean x
@@ -39,6 +45,21 @@ sf-capture features -c run.toml --target target --draft draft0 --data mixed.json
 grep -q '"odd"' mixed.jsonl.rejected || die "the odd row and its reason are in no file"
 sf-train eagle3 -c run.toml --draft draft0 --from feats -o run --set training.epochs=1 >/dev/null 2>err || { cat err; die "void rows stopped the run"; }
 says void
+
+# A run takes no directory of another verb, none of a living run, and leaves nothing if it fails before its first step.
+for dir in feats draft0 target hf; do
+  expect 73 sf-train eagle3 -c run.toml --draft draft0 --from feats -o $dir; says "$dir holds"
+done
+expect 73 sf-train eagle3 -c run.toml --draft draft0 --from feats -o run --set training.epochs=1; says "holds a run already"
+sf-train eagle3 -c run.toml --draft draft0 --from feats -o live --set training.epochs=10000 >/dev/null 2>live.err &
+for _ in $(seq 200); do [ -s live/metrics.jsonl ] && break; sleep 0.05; done
+for ranks in 1 2; do
+  expect 73 sf-train eagle3 -c run.toml --draft draft0 --from feats -o live --ranks $ranks --resume auto
+  says "live is in use by sf-train eagle3" "(pid $!"
+done
+kill $! && wait $! || [ $? = 75 ] || die "the run that was in the way ended with $?"
+cp -r feats torn && truncate -s 100 torn/rows-0-00000.frames
+expect 65 sf-train eagle3 -c run.toml --draft draft0 --from torn -o x; says truncated; clean x
 
 # Full disk at any byte: 74, the old state stays, nothing half-written.
 for kib in 0 4 60 200; do

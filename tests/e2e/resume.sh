@@ -40,3 +40,7 @@ for _ in $(seq 100); do [ -e busy/.lock ] && break; sleep 0.05; done
 expect 73 sf-train eagle3 -c run.toml --draft draft0 --from feats -o busy
 says "in use" "pid"
 kill -TERM $pid; wait $pid || true
+# A finished run continued elsewhere has nothing left to do, and is whole there.
+sf-train eagle3 -c run.toml --draft draft0 --from feats --resume whole/latest -o moved >/dev/null 2>err || { cat err; die "resume into another directory"; }
+sf-shard verify moved/latest >/dev/null || die "moved/latest is not whole"
+[ "$(digest whole/latest)" = "$(digest moved/latest)" ] || die "weights of the moved run differ"

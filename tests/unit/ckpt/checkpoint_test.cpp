@@ -47,13 +47,13 @@ TEST(Checkpoint, AMissingDirectoryIsMissingInput) {
 TEST(Checkpoint, ADirectoryWithoutTensorsIsIncomplete) {
   Scratch scratch;
   put(scratch / "config.json", "{}");
-  refusal(Exit::kData, [&] { Checkpoint::open(scratch.path()); });
+  refusal(Exit::kNoInput, [&] { Checkpoint::open(scratch.path()); });
 }
 
-TEST(Checkpoint, AMissingConfigIsAConfigurationError) {
+TEST(Checkpoint, AMissingConfigIsMissingInput) {
   Scratch scratch;
   write_safetensors(scratch / "model.safetensors", tied_tensors());
-  refusal(Exit::kConfig, [&] { Checkpoint::open(scratch.path()); });
+  refusal(Exit::kNoInput, [&] { Checkpoint::open(scratch.path()); });
 }
 
 TEST(Checkpoint, PickledWeightsAreRefusedWithAdvice) {

@@ -253,6 +253,17 @@ TEST(InitModelHf, ADirectoryWithoutTokenizerIsMissingInput) {
   EXPECT_TRUE(says(refusal(Exit::kNoInput, [&] { init_model(options(hf, scratch / "out")); }), "tokenizer.json"));
 }
 
+TEST(InitModelHf, AnUnreadableSideFileIsRefusedNotCopied) {
+  for (const char* name : {"tokenizer_config.json", "generation_config.json", "special_tokens_map.json"})
+    for (const char* bytes : {"{", "[]", ""}) {
+      Scratch scratch;
+      fs::path hf = tiny_model(scratch);
+      write_atomic(hf / name, bytes);
+      EXPECT_TRUE(says(refusal(Exit::kData, [&] { init_model(options(hf, scratch / "out")); }), name));
+      EXPECT_FALSE(fs::exists(scratch / "out"));
+    }
+}
+
 // A file-size limit stops a write with EFBIG, as a full disk does with ENOSPC.
 TEST(InitModelHf, AFullDiskIsExit74AndLeavesNothing) {
   Scratch scratch;
