@@ -160,13 +160,26 @@ ModelSpec describe(const Eagle3& e) {
   add(mid + "mlp.gate_proj.weight", {e.intermediate, e.hidden}, matrix);
   add(mid + "mlp.up_proj.weight", {e.intermediate, e.hidden}, matrix);
   add(mid + "mlp.down_proj.weight", {e.hidden, e.intermediate}, matrix);
-  add("norm.weight", {e.hidden}, "copy:model.norm.weight");
-  add("lm_head.weight", {e.draft_vocab, e.hidden}, "rows:lm_head.weight");
+  add("norm.weight", {e.hidden}, "ones");
+  add("lm_head.weight", {e.draft_vocab, e.hidden}, matrix);
   spec.buffers = {{"t2d", {e.vocab}, Dtype::kBool, true},
                   {"d2t", {e.draft_vocab}, Dtype::kI64, true},
                   {"rotary", {e.head_dim / 2}, Dtype::kF32, false}};
   spec.segments.push_back(std::move(segment));
   return spec;
+}
+
+std::string warm_start(const Eagle3& e, const Decoder& target, const std::string& parameter) {
+  if (parameter == "lm_head.weight") return "rows:lm_head.weight";
+  if (parameter == "norm.weight") return "copy:model.norm.weight*0.2";
+  if (parameter == "fc.weight") return e.hidden == e.target_hidden ? "pass:0.004" : "";
+  if (parameter.ends_with("o_proj.weight") || parameter.ends_with("down_proj.weight")) return "zeros";
+  for (size_t i = 0; i < e.capture_layers.size(); ++i)
+    if (parameter == fmt::format("fc_norm.{}.weight", i))
+      return e.capture_layers[i] == target.layers
+                 ? "copy:model.norm.weight"
+                 : fmt::format("copy:model.layers.{}.input_layernorm.weight", e.capture_layers[i]);
+  return "";
 }
 
 }  // namespace sf::arch

@@ -36,5 +36,11 @@ Eagle3 eagle3_for_target(const Decoder& target, int64_t draft_vocab);
 // trainable), buffers t2d (BOOL [vocab]) and d2t (I64 [draft_vocab], offsets: target id = i + d2t[i]).
 // One segment "eagle3" (the unrolled steps); flops_per_token are those of one step, fc included.
 ModelSpec describe(const Eagle3& draft);
+// How a parameter starts instead of Parameter::init when the draft starts from its target; "": no different. The start
+// reads the last captured state through the target's own norm and head, with the block adding nothing yet:
+//   lm_head the target's rows; fc passes the last captured state (and a little of the others); o_proj, down_proj zero;
+//   fc_norm.i the norm the target puts before the block that reads that state; norm a fifth of the target's, because
+//   the state guesses the token before the wanted one and should not insist.
+std::string warm_start(const Eagle3& draft, const Decoder& target, const std::string& parameter);
 
 }  // namespace sf::arch

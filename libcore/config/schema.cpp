@@ -109,6 +109,9 @@ void add_generate(std::vector<Key>& keys) {
           whole("draft.vocab_size", 0, 0, 16777216, "tokens the draft can propose, the data's most frequent; 0: all"),
           numbers("draft.layers", 0, 65536,
                   "three layers to capture, as the state after that many blocks; empty: 2, L/2, L-3"),
+          flag("draft.fc_norm", false, "normalise each captured state before it is projected (EAGLE3.1)"),
+          word("draft.init", "random", {"random", "target"},
+               "random: as the reference starts; target: as the target's own head over its last captured state"),
           whole("draft.seed", 42, 0, kMostInt, "seed of the draft's initial weights"),
       });
 }

@@ -20,6 +20,7 @@ constexpr int64_t kPiece = int64_t{1} << 20;  // elements made at once
 
 struct Prepared {
   ckpt::Checkpoint target;
+  arch::Decoder decoder;
   arch::Eagle3 draft;
   arch::ModelSpec spec;
 };
@@ -36,16 +37,15 @@ Prepared prepare(const InitDraftOptions& options) {
            options.algorithm);
   SF_CHECK(options.dtype == Dtype::kF32 || options.dtype == Dtype::kBF16, Exit::kUsage,
            "a draft is stored as F32 or BF16, not {}", name_of(options.dtype));
-  Prepared p{ckpt::Checkpoint::open(options.target), {}, {}};
-  arch::Decoder decoder;
+  Prepared p{ckpt::Checkpoint::open(options.target), {}, {}, {}};
   try {
-    decoder = arch::decoder_from_config(p.target.config());
+    p.decoder = arch::decoder_from_config(p.target.config());
   } catch (Error& error) {
     error.add_context(options.target.string());
     throw;
   }
-  p.draft = arch::eagle3_for_target(decoder, options.draft_vocab == 0 ? decoder.vocab : options.draft_vocab);
-  if (options.capture_layers) p.draft.capture_layers = checked_layers(*options.capture_layers, decoder.layers);
+  p.draft = arch::eagle3_for_target(p.decoder, options.draft_vocab == 0 ? p.decoder.vocab : options.draft_vocab);
+  if (options.capture_layers) p.draft.capture_layers = checked_layers(*options.capture_layers, p.decoder.layers);
   p.draft.fc_norm = options.fc_norm;
   p.draft.norm_output = options.norm_output;
   p.draft.stored = options.dtype;
@@ -107,27 +107,48 @@ void write_rows(const ckpt::Checkpoint& from, const std::string& name, const std
   }
 }
 
-std::string init_of(const arch::Parameter& p, bool target_head) {
-  if (target_head) return p.init;
-  return p.init.starts_with("rows:") ? "normal:0.02" : p.init.starts_with("copy:") ? "ones" : p.init;
+// "NAME" or "NAME*FACTOR": the target's parameter, scaled.
+void write_scaled(const ckpt::Checkpoint& from, const std::string& of, int64_t count, Dtype as, const Sink& sink) {
+  size_t star = of.find('*');
+  float factor = star == std::string::npos ? 1.0f : std::stof(of.substr(star + 1));
+  std::vector<float> values(static_cast<size_t>(count));
+  from.read(of.substr(0, star), 0, count, Dtype::kF32, std::as_writable_bytes(std::span(values)));
+  write_values(count, as, sink, [&](int64_t i) { return factor * values[static_cast<size_t>(i)]; });
 }
 
-// The new value of one parameter, as arch::describe says it starts. `target` and `map` outlive the source.
-ckpt::TensorSource new_parameter(const arch::Parameter& p, const InitDraftOptions& options,
-                                 const ckpt::Checkpoint& target, const arch::VocabMap& map) {
-  std::string init = init_of(p, options.target_head), of = init.substr(init.find(':') + 1);
-  Dtype as = options.dtype;
-  int64_t count = numel(p.shape);
-  auto write = [=, &target, &map, name = p.name, shape = p.shape, seed = options.seed](const Sink& sink) {
-    if (init.starts_with("rows:")) return write_rows(target, of, map.used, shape[1], as, sink);
-    if (init.starts_with("copy:")) return write_rows(target, of, {0}, count, as, sink);
-    if (init == "ones") return write_values(count, as, sink, [](int64_t) { return 1.0f; });
-    SF_ASSERT(init.starts_with("normal:"));
-    Rng rng(seed, "init:" + name);
-    float deviation = std::stof(of);
-    write_values(count, as, sink, [&](int64_t i) { return deviation * rng.normal(0, static_cast<uint64_t>(i)); });
-  };
-  return {p.name, as, p.shape, write};
+// One parameter to make: what it is, how it starts (arch::Parameter's words) and with which seed.
+struct Start {
+  std::string name, init;
+  Shape shape;
+  uint64_t seed;
+};
+
+void write_start(const Start& start, const ckpt::Checkpoint& target, const arch::VocabMap& map, Dtype as,
+                 const Sink& sink) {
+  int64_t count = numel(start.shape);
+  std::string of = start.init.substr(start.init.find(':') + 1);
+  if (start.init.starts_with("rows:")) return write_rows(target, of, map.used, start.shape[1], as, sink);
+  if (start.init.starts_with("copy:")) return write_scaled(target, of, count, as, sink);
+  if (start.init == "ones") return write_values(count, as, sink, [](int64_t) { return 1.0f; });
+  if (start.init == "zeros") return write_values(count, as, sink, [](int64_t) { return 0.0f; });
+  Rng rng(start.seed, "init:" + start.name);
+  float deviation = std::stof(of);
+  auto noise = [&](int64_t i) { return deviation * rng.normal(0, static_cast<uint64_t>(i)); };
+  if (start.init.starts_with("normal:")) return write_values(count, as, sink, noise);
+  SF_ASSERT(start.init.starts_with("pass:"));
+  int64_t rows = start.shape[0], columns = start.shape[1];
+  auto identity = [=](int64_t i) { return i % columns == columns - rows + i / columns ? 1.0f : 0.0f; };
+  write_values(count, as, sink, [&](int64_t i) { return identity(i) + noise(i); });
+}
+
+// The new value of one parameter. `p.target` and `map` outlive the source.
+ckpt::TensorSource new_parameter(const arch::Parameter& parameter, const InitDraftOptions& options, const Prepared& p,
+                                 const arch::VocabMap& map) {
+  Start start{parameter.name, parameter.init, parameter.shape, options.seed};
+  std::string warm = options.from_target ? arch::warm_start(p.draft, p.decoder, parameter.name) : "";
+  if (!warm.empty()) start.init = warm;
+  auto write = [=, &p, &map](const Sink& sink) { write_start(start, p.target, map, options.dtype, sink); };
+  return {parameter.name, options.dtype, parameter.shape, write};
 }
 
 template <typename T>
@@ -161,8 +182,11 @@ ckpt::Manifest manifest_of(const InitDraftOptions& options, const Prepared& p, c
   ckpt::Manifest manifest;
   manifest.kind = "draft";
   manifest.seed = options.seed;
-  ckpt::TargetLink link{p.target.identity(), encoder.tokenizer_digest(), encoder.template_digest(),
-                        fs::canonical(options.target).string(), {}};
+  ckpt::TargetLink link{p.target.identity(),
+                        encoder.tokenizer_digest(),
+                        encoder.template_digest(),
+                        fs::canonical(options.target).string(),
+                        {}};
   for (const arch::Parameter& parameter : p.spec.parameters)
     if (!parameter.trainable) link.taken[parameter.name] = parameter.init.substr(parameter.init.find(':') + 1);
   for (const arch::Buffer& b : p.spec.buffers)
@@ -185,7 +209,7 @@ fs::path init_draft(const InitDraftOptions& options) {
   report_counts(options, counted, map);
   std::vector<ckpt::TensorSource> tensors;
   for (const arch::Parameter& parameter : p.spec.parameters)
-    if (parameter.trainable) tensors.push_back(new_parameter(parameter, options, p.target, map));
+    if (parameter.trainable) tensors.push_back(new_parameter(parameter, options, p, map));
   tensors.push_back(buffer("d2t", Dtype::kI64, map.d2t));
   tensors.push_back(buffer("t2d", Dtype::kBool, map.t2d));
   ckpt::Manifest manifest = manifest_of(options, p, encoder);

@@ -23,7 +23,7 @@ struct InitDraftOptions {
   Dtype dtype = Dtype::kF32;                             // storage: F32 (masters) or BF16
   std::optional<std::array<int64_t, 3>> capture_layers;  // our numbering; default [2, L/2, L-3]
   bool fc_norm = false, norm_output = true;
-  bool target_head = false;       // lm_head and norm.weight start as the target's, instead of random and ones
+  bool from_target = false;       // start from the target (arch::warm_start), not from random matrices
   bool reference_quirks = false;  // SpecForge's mask rule and tie rule (first seen) for the counts
   Reporter report;
 };
@@ -32,9 +32,8 @@ struct InitDraftOptions {
 // manifest that names the target. embed_tokens.weight is not stored: the manifest says that it is taken from the
 // target.
 //
-// Matrices are normal(0, 0.02), norms one, as the reference starts. With target_head, lm_head.weight holds the rows of
-// the target's head that belong to the draft's vocabulary and norm.weight the target's final norm; measured on a small
-// model this starts with larger losses and is behind after an epoch. Values depend on (seed, parameter, element) alone.
+// Matrices are normal(0, 0.02), norms one, as the reference starts; with from_target as arch::warm_start says. Values
+// depend on (seed, parameter, element) alone.
 //
 // Errors: kNoInput (target or data missing), kConfig (algorithm, sizes, the target's family), kData (chats file, no
 // supervised token at all), kCantCreate (`out` exists), kIo.

@@ -53,6 +53,8 @@ InitDraftOptions draft_options(app::Invocation& invocation) {
                            .reference_quirks = settings.get_bool("training.reference_quirks"),
                            .report = reporter(invocation)};
   if (std::optional<Dtype> dtype = dtype_option(invocation)) options.dtype = *dtype;
+  options.fc_norm = settings.get_bool("draft.fc_norm");
+  options.from_target = settings.get_string("draft.init") == "target";
   std::vector<int64_t> layers = settings.get_ints("draft.layers");
   SF_CHECK(layers.empty() || layers.size() == 3, Exit::kConfig, "{}: draft.layers: wanted three layers, found {}",
            settings.origin("draft.layers"), layers.size());
@@ -60,6 +62,8 @@ InitDraftOptions draft_options(app::Invocation& invocation) {
   auto said = [&](const char* key, std::string_view value) { settings.applied(key, value, "1 draft", "tool"); };
   said("draft.vocab_size", std::to_string(options.draft_vocab));
   said("draft.seed", std::to_string(options.seed));
+  said("draft.fc_norm", options.fc_norm ? "true" : "false");
+  said("draft.init", options.from_target ? "target" : "random");
   said("draft.layers", layers.empty() ? "default" : fmt::format("{},{},{}", layers[0], layers[1], layers[2]));
   said("capture.max_length", std::to_string(options.max_length));
   said("training.reference_quirks", options.reference_quirks ? "true" : "false");

@@ -64,9 +64,9 @@ TEST(InitDraft, TheVocabularyIsCountedOverSupervisedTokensOnly) {
   EXPECT_EQ(map.used, (std::vector<int64_t>{'a', 'b', 258}));  // a 3, b 2, end of turn 2, c 1; the question's z none
 }
 
-TEST(InitDraft, ATargetHeadStartsAsTheTargetsRowsAndTheNormAsItsFinalNorm) {
+TEST(InitDraft, ADraftFromItsTargetStartsWithTheTargetsHeadAndNorms) {
   Case c;
-  c.options.target_head = true;
+  c.options.from_target = c.options.fc_norm = true;
   ckpt::Checkpoint draft = c.made(), target = ckpt::Checkpoint::open(c.options.target);
   std::vector<float> head = floats_of(draft, "lm_head.weight"), whole = floats_of(target, "lm_head.weight");
   ASSERT_EQ(draft.info("lm_head.weight").shape, (Shape{3, kHidden}));
@@ -74,7 +74,29 @@ TEST(InitDraft, ATargetHeadStartsAsTheTargetsRowsAndTheNormAsItsFinalNorm) {
   for (size_t row = 0; row < 3; ++row)
     for (size_t i = 0; i < static_cast<size_t>(kHidden); ++i)
       ASSERT_EQ(head[row * kHidden + i], whole[ids[row] * kHidden + i]);
-  EXPECT_EQ(floats_of(draft, "norm.weight"), floats_of(target, "model.norm.weight"));
+  std::vector<float> norm = floats_of(target, "model.norm.weight");
+  for (float& w : norm) w *= 0.2f;
+  EXPECT_EQ(floats_of(draft, "norm.weight"), norm);
+  EXPECT_EQ(floats_of(draft, "fc_norm.0.weight"), floats_of(target, "model.layers.2.input_layernorm.weight"));
+}
+
+TEST(InitDraft, ADraftFromItsTargetPassesTheLastStateAndItsBlockAddsNothing) {
+  Case c;
+  c.options.from_target = true;
+  ckpt::Checkpoint draft = c.made();
+  std::vector<float> fc = floats_of(draft, "fc.weight");  // [H, 3 H]
+  double off = 0;
+  for (int64_t row = 0; row < kHidden; ++row)
+    for (int64_t column = 0; column < 3 * kHidden; ++column) {
+      float w = fc[static_cast<size_t>(row * 3 * kHidden + column)];
+      if (column == 2 * kHidden + row)
+        ASSERT_NEAR(w, 1, 0.03);  // seven deviations
+      else
+        off += w * w;
+    }
+  EXPECT_NEAR(std::sqrt(off / static_cast<double>(kHidden * (3 * kHidden - 1))), 0.004, 0.0008);
+  for (const char* name : {"midlayer.self_attn.o_proj.weight", "midlayer.mlp.down_proj.weight"})
+    for (float w : floats_of(draft, name)) ASSERT_EQ(w, 0);
 }
 
 TEST(InitDraft, TheHeadIsNormalAndItsNormOne) {
