@@ -38,10 +38,33 @@ Verb eagle3() {
   };
 }
 
+Verb sft() {
+  return {
+      .name = "sft",
+      .purpose = "fine-tune every parameter of a target on chats",
+      .examples =
+          {"sf-train sft --target target --data chats.jsonl --ranks 2 -o run",
+           "sf-train sft --target target --data chats.jsonl --set engine.compute_dtype=bf16 --resume auto -o run"},
+      .options = {{.name = "target", .value = "DIR", .help = "target checkpoint to start from", .required = true},
+                  {.name = "data", .value = "FILE", .help = "chats, one JSON object a line", .required = true},
+                  {.name = "output",
+                   .value = "DIR",
+                   .help = "directory of the run; its checkpoints and metrics",
+                   .required = true,
+                   .letter = 'o'},
+                  {.name = "resume",
+                   .value = "auto|none|PATH",
+                   .help = "go on from the newest checkpoint of the run (auto), or from PATH; default none"}},
+      .settings = {"training", "engine", "shard", "capture.max_length", "capture.mask_rule", "data"},
+      .tensor_entry = "sf_train_sft",
+      .ranks = true,
+  };
+}
+
 }  // namespace
 
 const Command& command() {
   static const Command train = {
-      .name = "sf-train", .purpose = "train drafts and adapters on sharded parameters", .verbs = {eagle3()}};
+      .name = "sf-train", .purpose = "train drafts and adapters on sharded parameters", .verbs = {eagle3(), sft()}};
   return train;
 }

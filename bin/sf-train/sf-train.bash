@@ -2,7 +2,7 @@
 _sf_train() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=
   if ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
-    COMPREPLY=($(compgen -W 'eagle3' -- "$cur"))
+    COMPREPLY=($(compgen -W 'eagle3 sft' -- "$cur"))
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -22,6 +22,21 @@ _sf_train() {
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
       options='--draft --from --output --target --resume --tee --reference-quirks --ranks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    sft)
+      case $prev in
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --data) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --resume) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --ranks) COMPREPLY=(); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.max_bad_steps= training.unroll= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.compute_dtype= engine.numerics= engine.call_deadline_s= shard.backend= capture.max_length= capture.mask_rule= data.order_seed=' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--target --data --output --resume --ranks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     *)
       case $prev in

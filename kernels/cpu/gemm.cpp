@@ -90,13 +90,14 @@ constexpr size_t kUnit = 4;
 
 template <typename Step, typename PackRows>
 void product(size_t m, const void* packed, size_t n, size_t steps, const PackRows& pack_rows,
-             void (*kernel)(const GemmJob&, size_t, size_t), const float* bias, Matrix<float> y,
+             void (*kernel)(const GemmJob&, size_t, size_t), const float* bias, Matrix<float> y, bool add,
              const Parallel& parallel) {
   const size_t panels = panels_of(n);
   by_rows<Step>(m, steps, pack_rows, [&](GemmJob& job, size_t row) {
     job.packed = packed;
     job.n = n;
     job.bias = bias;
+    job.add = add;
     job.y = y.data + row * y.row;
     job.y_row = y.row;
     run(parallel, (panels + kUnit - 1) / kUnit,
@@ -121,16 +122,40 @@ void pack_bf16(Matrix<const uint16_t> w, size_t n, size_t k, uint16_t* packed, c
   run(parallel, panels_of(n), [&](size_t begin, size_t end) { table().pack_panels_bf16(w, n, k, begin, end, packed); });
 }
 
+namespace {
+
+void f32(Matrix<const float> x, size_t m, const float* packed, size_t n, size_t k, const float* bias, Matrix<float> y,
+         bool add, const Parallel& parallel) {
+  auto rows = [&](size_t row, RowTiles tiles, float* to) { table().pack_rows_f32(from_row(x, row), k, tiles, to); };
+  product<float>(m, packed, n, k, rows, table().gemm_f32, bias, y, add, parallel);
+}
+
+void bf16(Matrix<const uint16_t> x, size_t m, const uint16_t* packed, size_t n, size_t k, const float* bias,
+          Matrix<float> y, bool add, const Parallel& parallel) {
+  auto rows = [&](size_t row, RowTiles tiles, uint32_t* to) { table().pack_rows_bf16(from_row(x, row), k, tiles, to); };
+  product<uint32_t>(m, packed, n, (k + 1) / 2, rows, table().gemm_bf16, bias, y, add, parallel);
+}
+
+}  // namespace
+
 void gemm_f32(Matrix<const float> x, size_t m, const float* packed, size_t n, size_t k, const float* bias,
               Matrix<float> y, const Parallel& parallel) {
-  auto rows = [&](size_t row, RowTiles tiles, float* to) { table().pack_rows_f32(from_row(x, row), k, tiles, to); };
-  product<float>(m, packed, n, k, rows, table().gemm_f32, bias, y, parallel);
+  f32(x, m, packed, n, k, bias, y, false, parallel);
 }
 
 void gemm_bf16(Matrix<const uint16_t> x, size_t m, const uint16_t* packed, size_t n, size_t k, const float* bias,
                Matrix<float> y, const Parallel& parallel) {
-  auto rows = [&](size_t row, RowTiles tiles, uint32_t* to) { table().pack_rows_bf16(from_row(x, row), k, tiles, to); };
-  product<uint32_t>(m, packed, n, (k + 1) / 2, rows, table().gemm_bf16, bias, y, parallel);
+  bf16(x, m, packed, n, k, bias, y, false, parallel);
+}
+
+void gemm_f32_add(Matrix<const float> x, size_t m, const float* packed, size_t n, size_t k, Matrix<float> y,
+                  const Parallel& parallel) {
+  f32(x, m, packed, n, k, nullptr, y, true, parallel);
+}
+
+void gemm_bf16_add(Matrix<const uint16_t> x, size_t m, const uint16_t* packed, size_t n, size_t k, Matrix<float> y,
+                   const Parallel& parallel) {
+  bf16(x, m, packed, n, k, nullptr, y, true, parallel);
 }
 
 void gemm_f32_summary(Matrix<const float> x, size_t m, const float* packed, size_t n, size_t k, RowSummary* out,

@@ -26,6 +26,7 @@ struct GemmJob {
   const float* bias = nullptr;
   float* y = nullptr;
   size_t y_row = 0;
+  bool add = false;  // sums go on from what y holds
 };
 
 // Partial results of one row over one block of kSummaryColumns columns.

@@ -48,6 +48,10 @@ void rotary(const Rotary& op, const Parallel& parallel) {
   pieces(parallel, op.batch * op.length, op.heads * op.dims, 1, [&](size_t b, size_t e) { table().rotary(op, b, e); });
 }
 
+void hard_loss(const HardLoss& op, HardRow* out, const Parallel& parallel) {
+  pieces(parallel, op.rows, op.width, 1, [&](size_t b, size_t e) { table().hard_loss(op, out, b, e); });
+}
+
 void soft_loss(const SoftLoss& op, SoftRow* out, const Parallel& parallel) {
   pieces(parallel, op.rows, op.width, 1, [&](size_t b, size_t e) { table().soft_loss(op, out, b, e); });
 }

@@ -73,6 +73,25 @@ void rotary(const Rotary& op) {
   }
 }
 
+void hard_loss(const HardLoss& op, HardRow* out) {
+  for (size_t r = 0; r < op.rows; ++r) {
+    float* z = op.z + r * op.width;
+    const size_t label = static_cast<size_t>(op.label[r]);
+    size_t best = 0;
+    double total = 0;
+    for (size_t i = 0; i < op.width; ++i) best = z[i] > z[best] ? i : best;
+    for (size_t i = 0; i < op.width; ++i) total += std::exp(static_cast<double>(z[i]));
+    out[r].argmax = static_cast<int32_t>(best);
+    out[r].lse = static_cast<float>(std::log(total));
+    out[r].nll = static_cast<float>(std::log(total) - z[label]);
+    out[r].loss = op.weight[r] * out[r].nll;
+    for (size_t i = 0; i < op.width && op.gradient; ++i) {
+      const double p = std::exp(static_cast<double>(z[i])) / total;
+      put(op.type, z, i, static_cast<float>(op.weight[r] * (p - (i == label))));
+    }
+  }
+}
+
 void soft_loss(const SoftLoss& op, SoftRow* out) {
   for (size_t r = 0; r < op.rows; ++r) {
     auto z = [&](size_t i) { return static_cast<double>(get(op.z_type, op.z, r * op.width + i)); };

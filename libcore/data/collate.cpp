@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/collate.h"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -93,6 +95,39 @@ Batch collate_eagle3(std::span<const stream::Sample> samples, const Eagle3Shape&
   at::Tensor length = at::zeros({batch.rows}, at::kLong);
   std::copy(lengths.begin(), lengths.end(), length.mutable_data_ptr<int64_t>());
   batch.tensors["lengths"] = length;
+  return batch;
+}
+
+Batch collate_sft(std::span<const stream::Sample> samples, int64_t vocab, int64_t max_length) {
+  Batch batch;
+  std::vector<const stream::Sample*> rows;
+  int64_t longest = 0;
+  for (const stream::Sample& sample : samples) {
+    if (sample.void_reason) {
+      ++batch.voids;
+      continue;
+    }
+    rows.push_back(&sample);
+    const int64_t length = length_of(sample, {.vocab = vocab, .max_length = max_length});
+    longest = std::max(longest, length);
+    batch.tokens += length;
+  }
+  batch.rows = std::ssize(rows);
+  if (rows.empty()) return batch;
+  at::Tensor ids = at::zeros({batch.rows, longest}, at::kLong), labels = at::full({batch.rows, longest}, -1, at::kLong);
+  for (int64_t b = 0; b < batch.rows; ++b) {
+    const int64_t length = length_of(*rows[b], {.vocab = vocab, .max_length = max_length});
+    std::span<const int32_t> id = checked(*rows[b], {"input_ids", {Dtype::kI32}, 0}, length).as<int32_t>();
+    std::span<const uint8_t> mask = checked(*rows[b], {"loss_mask", {Dtype::kU8}, 0}, length).as<uint8_t>();
+    check_ids(*rows[b], "input_ids", vocab);
+    int64_t* to = ids.mutable_data_ptr<int64_t>() + b * longest;
+    int64_t* label = labels.mutable_data_ptr<int64_t>() + b * longest;
+    std::copy(id.begin(), id.end(), to);
+    for (size_t j = 0; j + 1 < id.size(); ++j)
+      if (mask[j + 1]) label[j] = id[j + 1];
+  }
+  batch.tensors = {{"ids", ids}, {"labels", labels}};
+  batch.tensors["positions"] = at::arange(longest, at::kLong).expand({batch.rows, longest}).contiguous();
   return batch;
 }
 

@@ -31,4 +31,8 @@ struct Batch {
 // another dtype or shape, a token id outside the vocabulary, a row longer than the contract allows.
 Batch collate_eagle3(std::span<const stream::Sample> samples, const Eagle3Shape& shape);
 
+// Samples of input_ids I32 [S] and loss_mask U8 [S] -> ids, positions, labels I64 [B,S], padded on the right to the
+// longest row: the label at (b, j) is token j + 1 where its mask is 1, -1 everywhere else. Errors as above.
+Batch collate_sft(std::span<const stream::Sample> samples, int64_t vocab, int64_t max_length);
+
 }  // namespace sf::data

@@ -8,10 +8,9 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "base/file.h"
-#include "base/hash.h"
 #include "ckpt/draft.h"
 #include "config/apply.h"
+#include "run/chats.h"
 #include "run/entry.h"
 #include "run/target.h"
 #include "stream/feature_dir.h"
@@ -67,60 +66,19 @@ stream::Sample Capture::compute(uint64_t row) {
   return sample;
 }
 
-// Names the data: a digest over ids, tokens and masks of all rows.
-std::string data_digest(const std::vector<text::ChatRow>& rows) {
-  Xxh3 hash;
-  for (const text::ChatRow& row : rows) {
-    hash.update(std::as_bytes(std::span(row.id.data(), row.id.size() + 1)));
-    hash.update(std::as_bytes(std::span(row.encoded.ids)));
-    hash.update(std::as_bytes(std::span(row.encoded.loss_mask)));
-  }
-  return hex64(hash.digest());
-}
-
-// Rows that cannot be used, with their reasons, beside the run: they are void positions, never a stop.
-void write_rejected(app::Invocation& invocation, const std::vector<text::ChatRow>& rows, const fs::path& file) {
-  std::string lines;
-  int64_t count = 0;
-  for (const text::ChatRow& row : rows) {
-    if (row.rejected.empty()) continue;
-    ++count;
-    lines += Json::object().set("row", row.row).set("id", row.id).set("reason", row.rejected).dump() + "\n";
-  }
-  if (!count) return;
-  write_atomic(file, lines);
-  invocation.warn(fmt::format("{} of {} rows are void; their reasons are in {}", count, rows.size(), file.string()));
-}
-
 Capture prepare(app::Invocation& invocation) {
   config::Settings& settings = invocation.settings();
   ckpt::Checkpoint draft_files = ckpt::Checkpoint::open(invocation.get("draft"));
   arch::Eagle3 draft = arch::eagle3_from_config(draft_files.config());
-  int64_t max_length = settings.get_int("capture.max_length");
-  std::string rule = settings.get_string("capture.mask_rule");
   Capture capture{.target = open_target(invocation), .draft = draft};
   ckpt::check_target(draft_files, capture.target.checkpoint);
-  capture.rows = text::read_chats(invocation.get("data"), capture.target.encoder,
-                                  rule == "turn" ? text::MaskRule::kTurn : text::MaskRule::kReference,
-                                  static_cast<size_t>(max_length));
-  SF_CHECK(!capture.rows.empty(), Exit::kData, "{} holds no row", invocation.get("data"));
-  int64_t positions = capture.target.model.decoder().max_positions;
-  for (text::ChatRow& row : capture.rows) {
-    if (!row.rejected.empty() || std::ssize(row.encoded.ids) <= positions) continue;
-    row.rejected = fmt::format("{} tokens, but the target has {} positions; lower capture.max_length",
-                               row.encoded.ids.size(), positions);
-  }
+  Chats chats = read_chats(invocation, capture.target.encoder, capture.target.model.decoder().max_positions);
   stream::Contract& contract = capture.contract = eagle3_contract(capture.target, draft);
-  contract.rows = capture.rows.size();
-  contract.data = data_digest(capture.rows);
-  std::string all_rows = fmt::format("{} rows", capture.rows.size());
-  Apply text(settings, all_rows, "text"), order(settings, all_rows, "stream");
+  chats.describe(contract);
+  capture.rows = std::move(chats.rows);
   Apply carried(settings, fmt::format("{} layers", contract.layers.size()), "run");
-  contract.max_length = text.whole("capture.max_length");
-  contract.mask_rule = text.word("capture.mask_rule");
   capture.feature = *dtype_from_config(carried.word("capture.feature_dtype"));
   contract.feature_dtype = name_of(capture.feature);
-  contract.order_seed = static_cast<uint64_t>(order.whole("data.order_seed"));
   return capture;
 }
 

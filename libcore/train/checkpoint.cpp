@@ -161,6 +161,7 @@ fs::path Checkpoints::publish(const std::vector<NamedTensor>& gathered, const Pr
     (is_moment(each.name) ? moments : weights).emplace_back(each.name, each.tensor.view());
   for (const NamedTensor& buffer : options_.buffers) weights.emplace_back(buffer.name, buffer.tensor.view());
   ckpt::write_safetensors(publisher.dir() / kMoments, moments);
+  for (const fs::path& file : options_.side_files) write_atomic(publisher.dir() / file.filename(), read_file(file));
   ckpt::Manifest manifest;
   manifest.kind = "train";
   manifest.contract = options_.contract;
@@ -169,6 +170,7 @@ fs::path Checkpoints::publish(const std::vector<NamedTensor>& gathered, const Pr
   manifest.step = progress.step;
   manifest.cursor = static_cast<int64_t>(progress.cursor);
   manifest.seed = options_.seed;
+  manifest.aliases = options_.aliases;
   manifest.recompute = options_.recompute;
   manifest.extra = options_.extra;  // first: a draft that was a checkpoint itself carries another run's progress
   add_progress(manifest.extra, progress);
@@ -205,7 +207,7 @@ Progress Checkpoints::load(engine::Engine& engine, const ckpt::Checkpoint& from)
       continue;
     }
     Shape stored = from.info(piece.name).shape;
-    SF_CHECK(stored == piece.shape, Exit::kData, "{}: {} has shape {}, this run's draft {}", from.dir().string(),
+    SF_CHECK(stored == piece.shape, Exit::kData, "{}: {} has shape {}, this run's model {}", from.dir().string(),
              piece.name, to_string(stored), to_string(piece.shape));
     engine.load(piece.name, read(piece.name));
   }

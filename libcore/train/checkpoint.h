@@ -26,12 +26,14 @@ struct Progress {
 
 struct CheckpointOptions {
   std::filesystem::path run_dir;
-  Json model_config;                     // config.json of the draft
-  std::vector<NamedTensor> buffers;      // stored as they are (t2d, d2t)
-  std::vector<std::string> also_frozen;  // frozen parameters that belong into the files
-  Json contract, config, numerics;       // for the manifest
-  std::vector<std::string> recompute;    // buffers that are in no file
-  Json extra;                            // further members of the manifest's `extra` (the draft's target), or null
+  Json model_config;                              // config.json of what is trained
+  std::vector<NamedTensor> buffers;               // stored as they are (t2d, d2t)
+  std::vector<std::filesystem::path> side_files;  // copied as they are (tokenizer.json, ...)
+  std::vector<arch::Alias> aliases;               // further names of stored parameters
+  std::vector<std::string> also_frozen;           // frozen parameters that belong into the files
+  Json contract, config, numerics;                // for the manifest
+  std::vector<std::string> recompute;             // buffers that are in no file
+  Json extra;  // further members of the manifest's `extra` (the draft's target), or null
   uint64_t seed = 0;
   int64_t keep = 0;         // newest checkpoints kept; 0: all
   double deadline_s = 600;  // gathering, writing, reading back

@@ -76,15 +76,10 @@ struct Bf16 {
 };
 #endif
 
-// acc[r][p] over all steps. `stride`: weights between two panels.
+// acc[r][p] goes on over all steps. `stride`: weights between two panels.
 template <typename F, size_t R, size_t P>
 __attribute__((always_inline)) inline void accumulate(const typename F::Row* x, const typename F::Weight* w,
                                                       size_t stride, size_t steps, Lanes (&acc)[R][P]) {
-#pragma GCC unroll 16
-  for (size_t r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (size_t p = 0; p < P; ++p) acc[r][p] = splat(0.0f);
-  }
   for (size_t t = 0; t < steps; ++t) {
     decltype(F::weight(w)) column[P];
 #pragma GCC unroll 4
@@ -109,6 +104,18 @@ struct Store {
   float* y;
   size_t y_row, n;
   const float* bias;
+  bool add;
+  template <size_t R, size_t P>
+  SF_INLINE void begin(const Store& to, size_t first_row, size_t column, Lanes (&acc)[R][P]) {
+#pragma GCC unroll 16
+    for (size_t r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (size_t p = 0; p < P; ++p) {
+        const size_t at = column + p * kPanel, width = at + kPanel <= to.n ? kPanel : to.n - at;
+        acc[r][p] = !to.add ? splat(0.0f) : load(to.y + (first_row + r) * to.y_row + at, width);
+      }
+    }
+  }
   template <size_t R, size_t P>
   SF_INLINE void put(const Store& to, size_t first_row, size_t column, const Lanes (&acc)[R][P]) {
 #pragma GCC unroll 4
@@ -133,6 +140,7 @@ using Tile = void (*)(const void* x, const void* w, size_t stride, size_t steps,
 template <typename F, size_t R, size_t P>
 void tile(const void* x, const void* w, size_t stride, size_t steps, const Store& to, size_t first_row, size_t column) {
   Lanes acc[R][P];
+  Store::begin(to, first_row, column, acc);
   accumulate<F, R, P>(static_cast<const typename F::Row*>(x), static_cast<const typename F::Weight*>(w), stride, steps,
                       acc);
   Store::put(to, first_row, column, acc);
@@ -181,7 +189,7 @@ void product(const GemmJob& job, size_t begin, size_t end, const Store& to, size
 
 template <typename F>
 void gemm(const GemmJob& job, size_t begin, size_t end) {
-  product<F>(job, begin, end, {job.y, job.y_row, job.n, job.bias}, 0);
+  product<F>(job, begin, end, {job.y, job.y_row, job.n, job.bias, job.add}, 0);
 }
 
 BlockSummary summarise(const float* y, size_t n, size_t column) {
@@ -221,7 +229,7 @@ void summary(const GemmJob& job, size_t begin, size_t end, size_t blocks, BlockS
       GemmJob part = job;
       part.x = static_cast<const typename F::Row*>(job.x) + row * job.steps;
       part.tiles = {rows, 1};
-      product<F>(part, first, last, {y, kSummaryColumns, width, nullptr}, column);
+      product<F>(part, first, last, {y, kSummaryColumns, width, nullptr, false}, column);
       for (size_t r = 0; r < rows; ++r)
         out[(row + r) * blocks + block] = summarise(y + r * kSummaryColumns, width, column);
     }

@@ -100,6 +100,49 @@ void gradient(const SoftLoss& op, const SoftRow* rows, float scale, Z* dz, size_
 
 }  // namespace
 
+namespace {
+
+// e^(z - top) was left in z. Widths shrink in place: a chunk is read before anything at or behind it is written.
+template <typename T>
+void hard_gradient(float* z, size_t width, size_t label, float scale, float weight) {
+  const float at_label = (z[label] * scale - 1.0f) * weight;
+  T* to = reinterpret_cast<T*>(z);
+  const Lanes factor = splat(scale), w = splat(weight);
+  spans(width, [&](size_t i, size_t n) {
+    const Lanes value = take(z + i, n);
+    asm volatile("" : : : "memory");  // the two types share memory: this read stays before that write
+    give(to + i, value * factor * w, n);
+  });
+  float one[kLanes] = {at_label};
+  give(to + label, load(one), 1);
+}
+
+}  // namespace
+
+void hard_loss(const HardLoss& op, HardRow* out, size_t begin, size_t end) {
+  for (size_t row = begin; row < end; ++row) {
+    float* z = op.z + row * op.width;
+    const size_t label = static_cast<size_t>(op.label[row]);
+    const float top = row_top(z, op.width), at_label = z[label];
+    out[row].argmax = first_at(z, op.width, top);
+    Lanes total = splat(0.0f);
+    spans(op.width, [&](size_t i, size_t n) {
+      const Lanes e = exp(take(z + i, n) - splat(top));
+      total = total + (n == kLanes ? e : keep(e, n, splat(0.0f)));
+      if (op.gradient) give(z + i, e, n);
+    });
+    const float sum_of_all = sum(total);
+    out[row].lse = top + static_cast<float>(__builtin_log(static_cast<double>(sum_of_all)));
+    out[row].nll = out[row].lse - at_label;
+    out[row].loss = op.weight[row] * out[row].nll;
+    if (!op.gradient) continue;
+    if (op.type == Type::kF32)
+      hard_gradient<float>(z, op.width, label, 1.0f / sum_of_all, op.weight[row]);
+    else
+      hard_gradient<uint16_t>(z, op.width, label, 1.0f / sum_of_all, op.weight[row]);
+  }
+}
+
 void soft_loss(const SoftLoss& op, SoftRow* out, size_t begin, size_t end) {
   if (op.z_type == Type::kF32) {
     if (op.t_type == Type::kF32)

@@ -27,6 +27,7 @@ constexpr Table make() {
   t.swiglu = swiglu;
   t.swiglu_backward = swiglu_backward;
   t.rotary = rotary;
+  t.hard_loss = hard_loss;
   t.soft_loss = soft_loss;
   t.soft_loss_backward = soft_loss_backward;
   t.label_loss = label_loss;

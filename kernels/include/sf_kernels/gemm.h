@@ -29,9 +29,14 @@ void pack_bf16(Matrix<const uint16_t> w, size_t n, size_t k, uint16_t* packed, c
 void gemm_f32(Matrix<const float> x, size_t m, const float* packed, size_t n, size_t k, const float* bias,
               Matrix<float> y, const Parallel& parallel = {});
 // bf16: for each pair, acc = fma(x[2i], w[2i], fma(x[2i+1], w[2i+1], acc)) with subnormal inputs and sums as zero, as
-// VDPBF16PS does. x.column must be 1.
+// VDPBF16PS does.
 void gemm_bf16(Matrix<const uint16_t> x, size_t m, const uint16_t* packed, size_t n, size_t k, const float* bias,
                Matrix<float> y, const Parallel& parallel = {});
+// The same sums, going on from what y holds: a product cut along k (bf16: at even places) keeps its bits.
+void gemm_f32_add(Matrix<const float> x, size_t m, const float* packed, size_t n, size_t k, Matrix<float> y,
+                  const Parallel& parallel = {});
+void gemm_bf16_add(Matrix<const uint16_t> x, size_t m, const uint16_t* packed, size_t n, size_t k, Matrix<float> y,
+                   const Parallel& parallel = {});
 
 // For each row: the argmax (lowest n wins), max - second max, and log-sum-exp of the row of y, which is never stored.
 struct RowSummary {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy against a soft teacher, row by row in fp32: loss = -sum P log_softmax(z), P = softmax(t).
+// Cross-entropy, row by row in fp32; against a soft teacher: loss = -sum P log_softmax(z), P = softmax(t).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -49,8 +49,26 @@ void label_loss(const LabelLoss& op, LabelRow* seen, const Parallel& parallel = 
 void label_loss_backward(const LabelLoss& op, const LabelRow* seen, const float* scale, float* dz,
                          const Parallel& parallel = {});
 
+// Cross-entropy against one label a row: loss = weight * (log-sum-exp(z) - z[label]).
+struct HardRow {
+  float loss = 0, nll = 0, lse = 0;  // nll: log-sum-exp(z) - z[label]; loss: weight * nll
+  int32_t argmax = 0;                // the lowest index wins
+};
+struct HardLoss {
+  size_t rows = 0, width = 0;
+  float* z = nullptr;              // [rows, width]
+  const int64_t* label = nullptr;  // [rows], each in [0, width)
+  const float* weight = nullptr;   // [rows]
+  // With `gradient`, row r of z ends as weight[r] * (softmax(z) - onehot(label)) in this type, from the row's first
+  // byte on: rows stay width * 4 bytes apart.
+  bool gradient = false;
+  Type type = Type::kF32;
+};
+void hard_loss(const HardLoss& op, HardRow* out, const Parallel& parallel = {});
+
 namespace reference {
 void label_loss(const LabelLoss& op, LabelRow* seen);
+void hard_loss(const HardLoss& op, HardRow* out);
 void soft_loss(const SoftLoss& op, SoftRow* out);
 }  // namespace reference
 

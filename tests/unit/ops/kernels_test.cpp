@@ -89,6 +89,28 @@ TEST_P(Kernels, Bf16ProductEqualsItsReferenceBitForBit) {
   }
 }
 
+TEST_P(Kernels, AProductCutAlongKKeepsItsBits) {
+  const size_t m = 13, n = 53, k = 46, cut = 18;
+  const std::vector<float> x = normals(m * k), w = normals(n * k);
+  std::vector<float> whole(m * n), parts(m * n), packed(packed_f32_size(n, k));
+  pack_f32({w.data(), k, 1}, n, k, packed.data());
+  gemm_f32({x.data(), k, 1}, m, packed.data(), n, k, nullptr, {whole.data(), n, 1});
+  pack_f32({w.data(), k, 1}, n, cut, packed.data());
+  gemm_f32({x.data(), k, 1}, m, packed.data(), n, cut, nullptr, {parts.data(), n, 1});
+  pack_f32({w.data() + cut, k, 1}, n, k - cut, packed.data());
+  gemm_f32_add({x.data() + cut, k, 1}, m, packed.data(), n, k - cut, {parts.data(), n, 1});
+  EXPECT_TRUE(same(whole, parts));
+  const std::vector<uint16_t> x16 = narrowed(x), w16 = narrowed(w);
+  std::vector<uint16_t> packed16(packed_bf16_size(n, k));
+  pack_bf16({w16.data(), k, 1}, n, k, packed16.data());
+  gemm_bf16({x16.data(), k, 1}, m, packed16.data(), n, k, nullptr, {whole.data(), n, 1});
+  pack_bf16({w16.data(), k, 1}, n, cut, packed16.data());
+  gemm_bf16({x16.data(), k, 1}, m, packed16.data(), n, cut, nullptr, {parts.data(), n, 1});
+  pack_bf16({w16.data() + cut, k, 1}, n, k - cut, packed16.data());
+  gemm_bf16_add({x16.data() + cut, k, 1}, m, packed16.data(), n, k - cut, {parts.data(), n, 1});
+  EXPECT_TRUE(same(whole, parts));
+}
+
 TEST_P(Kernels, TransposedOperandsArePackedToTheSamePanels) {
   const size_t n = 37, k = 45;
   const std::vector<float> w = normals(n * k);
@@ -254,6 +276,44 @@ TEST_P(Kernels, LabelLossOfChunksIsNearItsReference) {
   }
 }
 
+TEST_P(Kernels, HardLossIsNearItsReferenceWhereverARowBegins) {
+  for (size_t width : {1, 5, 16, 31, 77}) {
+    for (Type type : {Type::kF32, Type::kBF16}) {
+      const size_t rows = 9;
+      const std::vector<float> x = normals(rows * width, 3);
+      std::vector<float> fast = x, slow = x, weight(rows, 0.25f);
+      weight[2] = 0;
+      std::vector<int64_t> label;
+      for (size_t r = 0; r < rows; ++r) label.push_back(static_cast<int64_t>(r * 7 % width));
+      HardLoss loss;
+      loss.rows = rows, loss.width = width, loss.z = fast.data(), loss.label = label.data();
+      loss.weight = weight.data(), loss.gradient = true, loss.type = type;
+      std::vector<HardRow> got(rows), want(rows);
+      hard_loss(loss, got.data());
+      loss.z = slow.data();
+      reference::hard_loss(loss, want.data());
+      for (size_t r = 0; r < rows; ++r) {
+        EXPECT_NEAR(got[r].nll, want[r].nll, 2e-6);  // values of up to about 10
+        EXPECT_NEAR(got[r].loss, want[r].loss, 1e-6);
+        EXPECT_NEAR(got[r].lse, want[r].lse, 1e-6);
+        EXPECT_EQ(got[r].argmax, want[r].argmax);
+        for (size_t i = 0; i < width; ++i) {
+          const float* ours = fast.data() + r * width;
+          const float* theirs = slow.data() + r * width;
+          if (type == Type::kF32) {
+            ASSERT_NEAR(ours[i], theirs[i], 1e-7);
+          } else {
+            float a, b;
+            from_bf16(reinterpret_cast<const uint16_t*>(ours) + i, &a, 1);
+            from_bf16(reinterpret_cast<const uint16_t*>(theirs) + i, &b, 1);
+            ASSERT_NEAR(a, b, 1e-3);  // 2^-8 of at most 0.25
+          }
+        }
+      }
+    }
+  }
+}
+
 struct Scene {
   static constexpr size_t kRows = 7, kKeys = 150, kDims = 48;
   std::vector<float> q = normals(6 * kRows * kDims), k = normals(2 * kKeys * kDims), v = normals(2 * kKeys * kDims);
@@ -332,6 +392,17 @@ std::vector<float> everything() {
   for (const LabelRow& row : seen) keep({row.top, row.total, row.at_label});
   label_loss_backward(label, seen.data(), ones.data(), out.data());
   keep(out);
+  for (Type type : {Type::kF32, Type::kBF16}) {
+    std::vector<float> z = x;
+    const std::vector<int64_t> words(rows, 41);
+    HardLoss hard;
+    hard.rows = rows, hard.width = width, hard.z = z.data(), hard.label = words.data(), hard.weight = ones.data();
+    hard.gradient = true, hard.type = type;
+    std::vector<HardRow> judged(rows);
+    hard_loss(hard, judged.data());
+    for (const HardRow& row : judged) keep({row.loss, row.lse});
+    keep(z);
+  }
   std::vector<float> packed(packed_f32_size(rows, width));
   pack_f32({y.data(), width, 1}, rows, width, packed.data());
   std::vector<RowSummary> summary(rows);

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// A dense decoder in supervised fine-tuning: every parameter trains, the last segment ends in the loss.
+#pragma once
+#include <vector>
+
+#include "arch/decoder.h"
+#include "model/segment.h"
+
+namespace sf::model {
+
+// arch::describe(decoder) with all parameters trainable and "head" as below. A tied table stays one parameter, used by
+// two segments.
+arch::ModelSpec sft_spec(const arch::Decoder& decoder);
+
+// decoder_segments(decoder), the last one replaced:
+//   "head": hidden.L, labels I64 [B,S] (the token that follows; below 0: nothing to learn here), label_weight F32 []
+//           -> loss F32 [] = label_weight * sum of -log p(label); sums F64 [2], detached: that sum, correct predictions
+// Only rows with a label pass the final norm and the vocabulary. Requires at least one label (kSoftware otherwise).
+std::vector<Segment> sft_segments(const arch::Decoder& decoder);
+
+}  // namespace sf::model

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/chats.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "config/apply.h"
+
+namespace sf::run {
+namespace {
+
+class ChatSource : public stream::Source {
+ public:
+  ChatSource(Chats chats, stream::Contract contract) : chats_(std::move(chats)), contract_(std::move(contract)) {}
+
+  const stream::Contract& contract() const override { return contract_; }
+  void want(std::span<const uint64_t>) override {}
+  void finish() override {}
+
+  stream::Sample get(uint64_t position, Deadline) override {
+    const uint64_t row = stream::place_of(position, chats_.rows.size(), chats_.order_seed).row;
+    const text::ChatRow& chat = chats_.rows[row];
+    stream::Sample sample{.position = position, .row = row};
+    if (!chat.rejected.empty()) {
+      sample.void_reason = chat.rejected;
+      return sample;
+    }
+    const auto length = std::ssize(chat.encoded.ids);
+    HostTensor ids(Dtype::kI32, {length}), mask(Dtype::kU8, {length});
+    std::copy(chat.encoded.ids.begin(), chat.encoded.ids.end(), ids.as<int32_t>().begin());
+    std::copy(chat.encoded.loss_mask.begin(), chat.encoded.loss_mask.end(), mask.as<uint8_t>().begin());
+    sample.tensors.push_back({"input_ids", std::move(ids)});
+    sample.tensors.push_back({"loss_mask", std::move(mask)});
+    return sample;
+  }
+
+ private:
+  const Chats chats_;
+  const stream::Contract contract_;
+};
+
+}  // namespace
+
+std::string Chats::digest() const {
+  Xxh3 hash;
+  for (const text::ChatRow& row : rows) {
+    hash.update(std::as_bytes(std::span(row.id.data(), row.id.size() + 1)));
+    hash.update(std::as_bytes(std::span(row.encoded.ids)));
+    hash.update(std::as_bytes(std::span(row.encoded.loss_mask)));
+  }
+  return hex64(hash.digest());
+}
+
+void Chats::describe(stream::Contract& contract) const {
+  contract.max_length = max_length;
+  contract.rows = rows.size();
+  contract.data = digest();
+  contract.order_seed = order_seed;
+  contract.mask_rule = mask_rule;
+}
+
+Chats read_chats(app::Invocation& invocation, const text::ChatEncoder& encoder, int64_t positions) {
+  config::Settings& settings = invocation.settings();
+  Chats chats;
+  chats.mask_rule = settings.get_string("capture.mask_rule");
+  chats.max_length = settings.get_int("capture.max_length");
+  chats.rows = text::read_chats(invocation.get("data"), encoder,
+                                chats.mask_rule == "turn" ? text::MaskRule::kTurn : text::MaskRule::kReference,
+                                static_cast<size_t>(chats.max_length));
+  SF_CHECK(!chats.rows.empty(), Exit::kData, "{} holds no row", invocation.get("data"));
+  for (text::ChatRow& row : chats.rows) {
+    if (!row.rejected.empty() || std::ssize(row.encoded.ids) <= positions) continue;
+    row.rejected = fmt::format("{} tokens, but the target has {} positions; lower capture.max_length",
+                               row.encoded.ids.size(), positions);
+  }
+  std::string all_rows = fmt::format("{} rows", chats.rows.size());
+  config::Apply text(settings, all_rows, "text"), order(settings, all_rows, "stream");
+  text.whole("capture.max_length");
+  text.word("capture.mask_rule");
+  chats.order_seed = static_cast<uint64_t>(order.whole("data.order_seed"));
+  return chats;
+}
+
+void write_rejected(app::Invocation& invocation, const std::vector<text::ChatRow>& rows,
+                    const std::filesystem::path& file) {
+  std::string lines;
+  int64_t count = 0;
+  for (const text::ChatRow& row : rows) {
+    if (row.rejected.empty()) continue;
+    ++count;
+    lines += Json::object().set("row", row.row).set("id", row.id).set("reason", row.rejected).dump() + "\n";
+  }
+  if (!count) return;
+  write_atomic(file, lines);
+  invocation.warn(fmt::format("{} of {} rows are void; their reasons are in {}", count, rows.size(), file.string()));
+}
+
+std::unique_ptr<stream::Source> chat_source(Chats chats, stream::Contract contract) {
+  return std::make_unique<ChatSource>(std::move(chats), std::move(contract));
+}
+
+}  // namespace sf::run

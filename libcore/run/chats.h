@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chats files as the verbs open them: rows as tokens with masks, what is promised of them, and a source of samples.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "app/command.h"
+#include "stream/source.h"
+#include "text/chat.h"
+
+namespace sf::run {
+
+struct Chats {
+  std::vector<text::ChatRow> rows;  // at least one
+  int64_t max_length = 0;
+  std::string mask_rule;
+  uint64_t order_seed = 0;
+
+  // Names the data: a digest over ids, tokens and masks of all rows.
+  std::string digest() const;
+  // The data's part of a contract: max_length, rows, data, order_seed, mask_rule.
+  void describe(stream::Contract& contract) const;
+};
+
+// Reads --data for a model of `positions` positions, under capture.max_length, capture.mask_rule and data.order_seed
+// (applied here). Rows that cannot be used keep the reason; kData if there is no row at all.
+Chats read_chats(app::Invocation& invocation, const text::ChatEncoder& encoder, int64_t positions);
+
+// Rows that cannot be used, with their reasons, beside the run: they are void positions, never a stop.
+void write_rejected(app::Invocation& invocation, const std::vector<text::ChatRow>& rows,
+                    const std::filesystem::path& file);
+
+// Samples of input_ids and loss_mask straight from the rows; every rank holds them all. `contract` as filled in by
+// describe().
+std::unique_ptr<stream::Source> chat_source(Chats chats, stream::Contract contract);
+
+}  // namespace sf::run

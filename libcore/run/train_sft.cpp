@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// sf-train sft: chats -> windows -> steps of every parameter of a target, on one rank or many.
+#include <fmt/core.h>
+
+#include "arch/decoder.h"
+#include "base/error.h"
+#include "ckpt/checkpoint.h"
+#include "data/feed.h"
+#include "engine/engine.h"
+#include "model/sft.h"
+#include "run/chats.h"
+#include "run/entry.h"
+#include "run/training.h"
+#include "train/loop.h"
+#include "train/sft.h"
+
+namespace sf::run {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr double kDataWait = 600;  // rows are in memory; what is waited for is a rank that is slower to start
+
+struct Model {
+  ckpt::Checkpoint files;
+  text::ChatEncoder encoder;
+  arch::Decoder decoder;
+};
+
+Model open_model(app::Invocation& invocation) {
+  ckpt::Checkpoint files = ckpt::Checkpoint::open(invocation.get("target"));
+  text::ChatEncoder encoder = text::ChatEncoder::open(files.dir());
+  arch::Decoder decoder = arch::decoder_from_config(files.config());
+  return {std::move(files), std::move(encoder), std::move(decoder)};
+}
+
+stream::Contract contract_of(const Model& model, const Chats& chats, Dtype compute) {
+  stream::Contract contract;
+  contract.algorithm = "sft";
+  contract.target = model.files.identity();
+  contract.tokenizer = model.encoder.tokenizer_digest();
+  contract.chat_template = model.encoder.template_digest();
+  contract.compute_dtype = contract.feature_dtype = name_of(compute);
+  contract.vocab = model.decoder.vocab;
+  contract.hidden = model.decoder.hidden;
+  chats.describe(contract);
+  return contract;
+}
+
+void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const ckpt::Checkpoint& files) {
+  for (const arch::Parameter& parameter : spec.parameters) {
+    SF_CHECK(files.contains(parameter.name) && files.info(parameter.name).shape == parameter.shape, Exit::kData,
+             "{}: wanted {} {}, found {}", files.dir().string(), parameter.name, to_string(parameter.shape),
+             files.contains(parameter.name) ? to_string(files.info(parameter.name).shape) : "nothing");
+    engine.load(parameter.name, [&](int64_t lo, int64_t hi, std::span<float> to) {
+      files.read(parameter.name, lo, hi, Dtype::kF32, std::as_writable_bytes(to));
+    });
+  }
+}
+
+// Checkpoints are targets themselves: fp32 weights, words and template beside them.
+train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const Model& model,
+                                            const arch::ModelSpec& spec, const stream::Contract& contract) {
+  config::Settings& settings = invocation.settings();
+  train::CheckpointOptions options{.run_dir = invocation.get("output"),
+                                   .model_config = model.files.config(),
+                                   .contract = contract.to_json(),
+                                   .config = settings.resolved(),
+                                   .numerics = numerics(invocation)};
+  arch::Decoder stored = model.decoder;
+  stored.stored = Dtype::kF32;
+  const Json ours = arch::decoder_to_config(stored);
+  for (const auto& [key, value] : ours.as_object()) options.model_config.set(key, value);
+  options.aliases = spec.aliases;
+  for (const arch::Buffer& buffer : spec.buffers)
+    if (!buffer.stored) options.recompute.push_back(buffer.name);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
+                           "generation_config.json"})
+    if (fs::exists(model.files.dir() / name)) options.side_files.push_back(model.files.dir() / name);
+  options.seed = static_cast<uint64_t>(settings.get_int("training.seed"));
+  options.keep = settings.get_int("training.keep_checkpoints");
+  settings.applied("training.seed", std::to_string(options.seed), "the manifest", "train");
+  settings.applied("training.keep_checkpoints", std::to_string(options.keep), options.run_dir.string(), "train");
+  return options;
+}
+
+train::Stop wanted_stop(app::Invocation& invocation) {
+  app::Stop asked = invocation.stop();
+  if (asked == app::Stop::kPublishAndGoOn) return train::Stop::kPublish;
+  return asked != app::Stop::kNone ? train::Stop::kFinish : train::Stop::kNo;
+}
+
+int train_sft(app::Invocation& invocation) {
+  apply_device(invocation);
+  apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
+  Model model = open_model(invocation);
+  engine::EngineOptions engine_options = apply_engine(invocation, {});
+  arch::ModelSpec spec = model::sft_spec(model.decoder);
+  std::vector<model::Segment> segments = model::sft_segments(model.decoder);
+  if (invocation.plan_only()) {
+    plan::Schedule schedule = engine::make_plan(spec, segments, engine_options, invocation.ranks().world);
+    Json json = Json::object().set("digest", schedule.digest()).set("plan", schedule.text());
+    invocation.result(invocation.json_output() ? json.dump() : schedule.text());
+    return 0;
+  }
+  Chats chats = read_chats(invocation, model.encoder, model.decoder.max_positions);
+  std::unique_ptr<comm::Group> group = make_group(invocation);
+  RunDir run(invocation, *group);
+  if (group->rank() == 0) write_rejected(invocation, chats.rows, run.path() / "rejected.jsonl");
+  stream::Contract contract = contract_of(model, chats, engine_options.compute);
+  std::unique_ptr<stream::Source> source = chat_source(std::move(chats), contract);
+  engine::Engine engine(*group, spec, segments, engine_options);
+  train::LoopOptions loop_options = apply_loop(invocation, contract.rows, false);
+  train::Checkpoints checkpoints(checkpoint_options(invocation, model, spec, contract));
+  train::SftObjective objective;
+  auto collate = [&](std::span<const stream::Sample> samples) {
+    return data::collate_sft(samples, model.decoder.vocab, contract.max_length);
+  };
+  data::Feed feed(*source, collate, kDataWait);
+  app::settle_settings(invocation);
+  load_parameters(engine, spec, model.files);
+  train::Progress progress;
+  if (std::optional<fs::path> from = run.resume_from()) {
+    ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(*from);
+    check_same_run(invocation, checkpoint.manifest(), contract);
+    progress = checkpoints.load(engine, checkpoint);
+    invocation.log(
+        fmt::format("resumed from {}: step {}, position {}", from->string(), progress.step, progress.cursor));
+  }
+  RunReport report(invocation, *group, run, progress.step, loop_options.steps);
+  train::Loop loop(engine, feed, objective, checkpoints, loop_options, report.sink(),
+                   [&] { return wanted_stop(invocation); });
+  return report.finish(loop.run(progress));
+}
+
+}  // namespace
+}  // namespace sf::run
+
+extern "C" int sf_train_sft(sf::app::Invocation* invocation) {
+  return sf::run::guarded(*invocation, [&] { return sf::run::train_sft(*invocation); });
+}

@@ -1,0 +1,1 @@
+sf-train sft --target t -o r
