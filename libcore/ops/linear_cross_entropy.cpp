@@ -14,6 +14,7 @@
 #include "ops/parallel.h"
 #include "sf_kernels/gemm.h"
 #include "sf_kernels/loss.h"
+#include "sf_kernels/optimizer.h"
 
 namespace sf::ops {
 
@@ -120,15 +121,17 @@ class Head {
     kernels::hard_loss(op, found_.data() + row, parallel());
   }
 
-  // dx = g w, the sum over the vocabulary in one chain from chunk to chunk.
+  // dx = g w. A chain of fp32 sums over a whole vocabulary loses digits where soft-max and label cancel: each chunk is
+  // summed apart.
   void input_gradient(int64_t row, int64_t count) {
-    const kernels::Matrix<float> to{dx_.mutable_data_ptr<float>() + row * inner_, size(inner_), 1};
+    float* const sum = dx_.mutable_data_ptr<float>() + row * inner_;
+    if (!chunk_.defined()) chunk_ = at::empty({std::min(block_, rows_), inner_}, at::kFloat);
+    float* const part = chunk_.mutable_data_ptr<float>();
     each_chunk([&](int64_t column, int64_t wide) {
       Product<T>::pack(turned(w(column)), size(inner_), size(wide), panels(), parallel());
-      if (column == 0)
-        Product<T>::gemm(g(column), size(count), panels(), size(inner_), size(wide), nullptr, to, parallel());
-      else
-        Product<T>::gemm_add(g(column), size(count), panels(), size(inner_), size(wide), to, parallel());
+      Product<T>::gemm(g(column), size(count), panels(), size(inner_), size(wide), nullptr,
+                       {column == 0 ? sum : part, size(inner_), 1}, parallel());
+      if (column > 0) kernels::fold_add(sum, part, size(count * inner_));
     });
   }
 
@@ -157,7 +160,7 @@ class Head {
   const int64_t* labels_;
   const float* weight_;
   const int64_t rows_, inner_, width_, block_;
-  at::Tensor z_, panels_, rows_packed_, piece_, dx_, dw_;
+  at::Tensor z_, panels_, rows_packed_, piece_, chunk_, dx_, dw_;
   std::vector<kernels::HardRow> found_;
 };
 
