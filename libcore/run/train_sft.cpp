@@ -5,6 +5,7 @@
 #include "arch/decoder.h"
 #include "base/error.h"
 #include "ckpt/checkpoint.h"
+#include "config/apply.h"
 #include "data/feed.h"
 #include "engine/engine.h"
 #include "model/sft.h"
@@ -76,10 +77,8 @@ train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const M
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
                            "generation_config.json"})
     if (fs::exists(model.files.dir() / name)) options.side_files.push_back(model.files.dir() / name);
-  options.seed = static_cast<uint64_t>(settings.get_int("training.seed"));
-  options.keep = settings.get_int("training.keep_checkpoints");
-  settings.applied("training.seed", std::to_string(options.seed), "the manifest", "train");
-  settings.applied("training.keep_checkpoints", std::to_string(options.keep), options.run_dir.string(), "train");
+  options.seed = static_cast<uint64_t>(config::Apply(settings, "the manifest", "train").whole("training.seed"));
+  options.keep = config::Apply(settings, options.run_dir.string(), "train").whole("training.keep_checkpoints");
   return options;
 }
 
@@ -106,7 +105,7 @@ int train_sft(app::Invocation& invocation) {
   std::unique_ptr<comm::Group> group = make_group(invocation);
   RunDir run(invocation, *group);
   if (group->rank() == 0) write_rejected(invocation, chats.rows, run.path() / "rejected.jsonl");
-  stream::Contract contract = contract_of(model, chats, engine_options.compute);
+  stream::Contract contract = contract_of(model, chats, engine_options.schedule.compute);
   std::unique_ptr<stream::Source> source = chat_source(std::move(chats), contract);
   engine::Engine engine(*group, spec, segments, engine_options);
   train::LoopOptions loop_options = apply_loop(invocation, contract.rows, false);
