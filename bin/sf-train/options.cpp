@@ -31,7 +31,7 @@ Verb eagle3() {
                   {.name = "reference-quirks",
                    .help = "reproduce known faults of the reference",
                    .setting = "training.reference_quirks"}},
-      .settings = {"training", "engine", "shard", "stream.credit_mib", "stream.heartbeat_s",
+      .settings = {"training", "engine", "comm", "shard", "stream.credit_mib", "stream.heartbeat_s",
                    "stream.rejoin_deadline_s"},
       .tensor_entry = "sf_train_eagle3",
       .ranks = true,
@@ -55,7 +55,7 @@ Verb sft() {
                   {.name = "resume",
                    .value = "auto|none|PATH",
                    .help = "go on from the newest checkpoint of the run (auto), or from PATH; default none"}},
-      .settings = {"training", "engine", "shard", "capture.max_length", "capture.mask_rule", "data"},
+      .settings = {"training", "engine", "comm", "shard", "capture.max_length", "capture.mask_rule", "data"},
       .tensor_entry = "sf_train_sft",
       .ranks = true,
   };

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/shm_control.h"
 
 extern char** environ;
 
@@ -163,13 +164,21 @@ int enter_tensor(const std::string& entry, Invocation& invocation) {
   return run(&invocation);
 }
 
+// Of several ranks with one error, one tells it; and an end that its own rank told is not told again.
+bool is_ours_to_tell(const Call& call, std::string_view error) {
+  if (call.group_fd() < 0) return true;
+  return shm::may_tell(*shm::Region::map(call.group_fd()), call.ranks().rank, error);
+}
+
 int call_verb(CallSetup setup) {
   const std::string name = setup.command->name;
   const Verb& verb = *setup.parsed.verb;
   const std::string help_command = fmt::format("{} {} --help", name, verb.name);
   if (setup.ranks.rank != 0) point_at_null({STDIN_FILENO, STDOUT_FILENO});
   Call call(std::move(setup));
-  auto say = [&](std::string_view message) { call.terminal().error(message); };
+  auto say = [&](std::string_view message) {
+    if (is_ours_to_tell(call, message)) call.terminal().error(message);
+  };
   int status = guarded(
       [&] {
         call.listen();

@@ -20,6 +20,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/shm_control.h"
 
@@ -28,6 +29,8 @@ namespace {
 
 constexpr std::array kPassedOn{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT};
 constexpr double kOneRequestS = 2;
+// For a rank that others gave up waiting for: it has had its deadline already.
+constexpr Seconds kLateGrace{2};
 
 size_t threads_of_this_process() {
   std::error_code error;
@@ -115,7 +118,8 @@ class Supervisor {
 
   void watch() {
     int timeout = -1;
-    if (bad_end_) timeout = std::max(0, kill_at_.left_ms());
+    if (bad_end_) timeout = std::max(0, std::min(kill_at_.left_ms(), kill_late_at_.left_ms()));
+    if (bad_end_ && kill_late_at_.passed()) timeout = std::max(0, kill_at_.left_ms());
     pollfd wait{signals_.get(), POLLIN, 0};
     poll(&wait, 1, timeout);
     signalfd_siginfo info{};
@@ -123,6 +127,7 @@ class Supervisor {
       if (static_cast<int>(info.ssi_signo) != SIGCHLD) pass_on(static_cast<int>(info.ssi_signo));
     }
     reap();
+    if (bad_end_ && kill_late_at_.passed() && !fault("app.spare_late")) kill_late();
     if (bad_end_ && kill_at_.passed()) kill_the_rest();
   }
 
@@ -163,19 +168,30 @@ class Supervisor {
     if (rank.killed_by_us) rank.end = static_cast<int>(Exit::kUnavailable);
     if (rank.end < 0) say(fmt::format("rank {} (pid {}) was {}", number, rank.pid, how));
     if (!bad_end_) kill_at_ = Deadline::after(options_.grace);
+    kill_late_at_ = Deadline::after(kLateGrace);
     bad_end_ = true;
   }
 
-  void kill_the_rest() {
+  void kill_late() {
     for (size_t number = 0; number < ranks_.size(); ++number) {
-      Rank& rank = ranks_[number];
-      if (!rank.running) continue;
-      rank.killed_by_us = true;
-      say(fmt::format("rank {} (pid {}) has not ended {:.0f} s after another rank did: killing it", number, rank.pid,
-                      options_.grace.count()));
-      kill(rank.pid, SIGKILL);
+      if (region_->slot(static_cast<int>(number)).late.load() != 0)
+        kill_rank(number, "is the one the others gave up waiting for");
     }
+  }
+
+  void kill_the_rest() {
+    for (size_t number = 0; number < ranks_.size(); ++number)
+      kill_rank(number, fmt::format("has not ended {:.0f} s after another rank did", options_.grace.count()));
     kill_at_ = Deadline::after(options_.grace);
+  }
+
+  // Also ends a stopped process.
+  void kill_rank(size_t number, const std::string& why) {
+    Rank& rank = ranks_[number];
+    if (!rank.running || rank.killed_by_us) return;
+    rank.killed_by_us = true;
+    say(fmt::format("rank {} (pid {}) {}: killing it", number, rank.pid, why));
+    kill(rank.pid, SIGKILL);
   }
 
   void say(const std::string& text) const {
@@ -193,7 +209,7 @@ class Supervisor {
   sigset_t mask_before_{};
   std::map<int, double> last_;
   bool bad_end_ = false;
-  Deadline kill_at_ = Deadline::after(Seconds(0));
+  Deadline kill_at_ = Deadline::after(Seconds(0)), kill_late_at_ = kill_at_;
 };
 
 // Echoes below causes: a rank that lost its peer ends with 69, the peer that caused it with something better.

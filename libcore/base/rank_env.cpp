@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/rank_env.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <vector>
@@ -41,7 +42,77 @@ std::optional<RankEnv> read_set(const Environment& env, const Names& names) {
   return result;
 }
 
+std::string text(const Environment& env, const char* name) {
+  auto found = env.find(name);
+  return found == env.end() ? "" : found->second;
+}
+
+// Derived, not agreed: two jobs on one host differ by their numbers, and where they do not, the next ports are tried.
+// Below the ports that the kernel gives away by itself.
+int slurm_port(int job, int step) {
+  return 20000 + (job + 37 * step) % 12000;
+}
+
+void place_torchrun(RankEnv& result, const Environment& env) {
+  bool host = env.contains("MASTER_ADDR"), port = env.contains("MASTER_PORT");
+  SF_CHECK(host == port, Exit::kUsage, "half a set of torchrun variables: {} is missing; set both or none",
+           host ? "MASTER_PORT" : "MASTER_ADDR");
+  if (!host) return;
+  result.meet_host = env.at("MASTER_ADDR");
+  result.meet_port = number(env, "MASTER_PORT");
+  SF_CHECK(result.meet_port >= 1 && result.meet_port <= 65535, Exit::kUsage, "MASTER_PORT={} is not a port",
+           result.meet_port);
+  result.job = fmt::format("torchrun {}:{} {}", result.meet_host, result.meet_port, text(env, "TORCHELASTIC_RUN_ID"));
+}
+
+void place_slurm(RankEnv& result, const Environment& env) {
+  if (env.contains("SLURM_STEP_NUM_TASKS")) {
+    SF_CHECK(number(env, "SLURM_STEP_NUM_TASKS") == result.world, Exit::kUsage,
+             "SLURM_NTASKS={} but SLURM_STEP_NUM_TASKS={}: start every task by srun, and export neither", result.world,
+             text(env, "SLURM_STEP_NUM_TASKS"));
+  }
+  int node = env.contains("SLURM_NODEID") ? number(env, "SLURM_NODEID") : 0;
+  if (int here = count_of_node(text(env, "SLURM_STEP_TASKS_PER_NODE"), node); here > 0) result.local_world = here;
+  int job = env.contains("SLURM_JOB_ID") ? number(env, "SLURM_JOB_ID") : 0;
+  int step = env.contains("SLURM_STEP_ID") ? number(env, "SLURM_STEP_ID") : 0;
+  result.meet_host = first_host(text(env, "SLURM_STEP_NODELIST"));
+  result.meet_port = slurm_port(job, step);
+  if (env.contains("MASTER_ADDR")) result.meet_host = env.at("MASTER_ADDR");
+  if (env.contains("MASTER_PORT")) result.meet_port = number(env, "MASTER_PORT");
+  result.job = fmt::format("slurm {}.{} {}", job, step, text(env, "SLURM_RESTART_COUNT"));
+}
+
 }  // namespace
+
+std::string first_host(std::string_view list) {
+  std::string host;
+  for (size_t at = 0; at < list.size() && list[at] != ','; ++at) {
+    if (list[at] != '[') {
+      host += list[at];
+      continue;
+    }
+    size_t end = list.find_first_of("-,]", at + 1);
+    if (end == std::string_view::npos) return "";
+    host += list.substr(at + 1, end - at - 1);
+    at = list.find(']', at);
+    if (at == std::string_view::npos) return "";
+  }
+  return host;
+}
+
+int count_of_node(std::string_view list, int node) {
+  while (!list.empty()) {
+    std::string_view entry = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), entry.size() + 1));
+    int count = 0, times = 1;
+    const char* end = entry.data() + entry.size();
+    const char* at = std::from_chars(entry.data(), end, count).ptr;
+    if (end - at > 2 && at[0] == '(' && at[1] == 'x') std::from_chars(at + 2, end, times);
+    if (node < times) return count;
+    node -= times;
+  }
+  return 0;
+}
 
 RankEnv rank_env(const Environment& environment) {
   auto torchrun = read_set(environment, {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
@@ -56,7 +127,9 @@ RankEnv rank_env(const Environment& environment) {
              "RANK/WORLD_SIZE say {}/{}, SLURM_PROCID/SLURM_NTASKS say {}/{}: unset one set", torchrun->rank,
              torchrun->world, slurm->rank, slurm->world);
   }
+  if (torchrun) place_torchrun(*torchrun, environment);
   if (torchrun) return *torchrun;
+  if (slurm) place_slurm(*slurm, environment);
   if (slurm) return *slurm;
   return {};
 }

@@ -16,6 +16,8 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/fault.h"
+#include "base/hash.h"
 
 namespace sf::shm {
 namespace {
@@ -154,6 +156,16 @@ void end_rank(const Region& region, int rank, Life how, std::string_view reason)
   wake_all(region);
 }
 
+bool may_tell(const Region& region, int rank, std::string_view error) {
+  if (fault("base.tell_all")) return true;
+  int culprit = static_cast<int>(region.control().culprit.load()) - 1;
+  if (culprit >= 0 && culprit != rank && region.slot(culprit).life.load() == Life::kFailed &&
+      error.find(end_text(region, culprit)) != std::string_view::npos)
+    return false;
+  uint64_t hash = xxh3_64(error), nothing = 0;
+  return region.control().told.compare_exchange_strong(nothing, hash) || nothing != hash;
+}
+
 void wake_all(const Region& region) {
   futex(region.control().generation, FUTEX_WAKE, INT_MAX, nullptr);
 }
@@ -201,6 +213,7 @@ std::string state_text(const Region& region) {
       what = fmt::format("{} computes since {:.1f} s, after call {} ({})", rank_name(region, rank),
                          seconds_since(slot.since_ns.load()), slot.calls.load(), slot.tag.load());
     }
+    if (slot.late.load() != 0 && life == Life::kAlive) what += ": it is late";
     text += (rank == 0 ? "" : "\n") + what;
   }
   return text;

@@ -18,7 +18,7 @@ namespace sf::shm {
 
 inline constexpr int kMaxRanks = 128;
 inline constexpr uint32_t kMagic = 0x53466374;
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 enum class Life : uint32_t { kAbsent, kAlive, kLeft, kFailed, kDead };
 
@@ -46,8 +46,10 @@ struct alignas(64) RankSlot {
   std::atomic<int64_t> since_ns{0};  // CLOCK_MONOTONIC of entering the call, or of leaving the last one
   std::atomic<uint64_t> calls{0};
   std::atomic<uint32_t> in_call{0};
-  SharedText tag;     // of the current or last call
-  SharedText reason;  // of kFailed and kDead
+  std::atomic<uint32_t> arrived{0};  // generation of the barrier it waits at, plus 1; of no meaning outside a call
+  std::atomic<uint32_t> late{0};     // others gave up waiting for it: it may be ended by force
+  SharedText tag;                    // of the current or last call
+  SharedText reason;                 // of kFailed and kDead
   std::array<Announced, 2> announced;
 };
 
@@ -58,6 +60,7 @@ struct Control {
   alignas(64) std::atomic<uint32_t> arrived{0};
   alignas(64) std::atomic<uint32_t> generation{0};  // the futex word
   std::atomic<uint32_t> sleepers{0};
+  std::atomic<uint64_t> told{0};     // hash of the first error that a rank told: an equal one is not told again
   std::atomic<uint32_t> culprit{0};  // rank + 1 of the first that died, failed or left: the one that reports name
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<Life>::is_always_lock_free);
@@ -90,6 +93,9 @@ int create_control(int world, size_t half_bytes = size_t{1} << 20);
 
 // Ends every wait: `rank` takes part no more. The first such word names the culprit of all later reports.
 void end_rank(const Region& region, int rank, Life how, std::string_view reason);
+// True if no rank has told this error yet, for one that is about to. Of an end that its own rank tells, others say
+// nothing: true only where the culprit could not speak.
+bool may_tell(const Region& region, int rank, std::string_view error);
 void wake_all(const Region& region);
 // Sleeps until the word differs from `seen`, somebody wakes it, or `span` is over. May return early.
 void sleep_on(std::atomic<uint32_t>& word, uint32_t seen, Seconds span);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One interface for every way ranks talk: single, threads, shm (processes of one host), later gloo and nccl.
+// One interface for every way ranks talk: single, threads, shm (processes of one host), gloo (comm/network.h).
 // Every call carries a tag and a deadline; all ranks of a group issue the same calls in the same order.
 #pragma once
 #include <cstdint>
@@ -41,7 +41,7 @@ class Group {
   virtual ~Group() = default;
   virtual int rank() const = 0;
   virtual int world() const = 0;
-  virtual std::string_view kind() const = 0;  // "single", "threads", "shm"
+  virtual std::string_view kind() const = 0;  // "single", "threads", "shm", "gloo"
 
   // Every rank gives `mine` and receives all ranks' pieces back to back in rank order; pieces may differ in size
   // (sizes[r] bytes of rank r, equal on all ranks). No arithmetic: bit-exact for any type.

@@ -37,6 +37,7 @@ void SharedGroup::meet(const Pieces&, const Call& call) {
   shm::Control& control = board_->control();
   if (control.culprit.load() != 0 || root_board().control().culprit.load() != 0) stop_if_ended(call);
   uint32_t generation = control.generation.load(std::memory_order_acquire);
+  board_->slot(rank_).arrived.store(generation + 1, std::memory_order_relaxed);
   if (control.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(world_)) {
     control.arrived.store(0, std::memory_order_relaxed);
     control.generation.store(generation + 1);
@@ -94,11 +95,7 @@ void SharedGroup::compare_announcements() {
   for (int peer = 0; peer < world_; ++peer) {
     const shm::RankSlot& slot = board_->slot(peer);
     if (slot.announced[parity_].digest.load(std::memory_order_relaxed) == mine) continue;
-    const shm::RankSlot& own = board_->slot(rank_);
-    give_up(Exit::kSoftware,
-            fmt::format("ranks disagree: rank {} is in {} (call {}), rank {} in {} (call {}), or in the "
-                        "same call with other sizes",
-                        rank_, own.tag.load(), own.calls.load(), peer, slot.tag.load(), slot.calls.load()));
+    disagree(peer, slot.tag.load(), slot.calls.load());
   }
 }
 

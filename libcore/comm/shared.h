@@ -37,6 +37,9 @@ class SharedGroup : public SteppedGroup {
   const std::byte* from(int peer, const Pieces& pieces) const override {
     return board_->area(peer, parity_).data() + static_cast<size_t>(rank_) * pieces.window;
   }
+  bool is_late(int peer) const override {
+    return board_->slot(peer).arrived.load() != board_->control().generation.load() + 1;
+  }
   void end_step() override { parity_ ^= 1; }  // this step's areas have been read
   std::unique_ptr<Group> make_part(int colour, const std::vector<int>& members, const Call& call) override;
 

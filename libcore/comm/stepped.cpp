@@ -5,6 +5,8 @@
 
 #include <exception>
 
+#include "base/fault.h"
+
 namespace sf::comm {
 
 SteppedGroup::SteppedGroup(Place place)
@@ -40,13 +42,25 @@ void SteppedGroup::give_up(Exit code, const std::string& why) {
   throw Error(code, why);
 }
 
+void SteppedGroup::disagree(int peer, std::string_view its_tag, uint64_t its_calls) {
+  const shm::RankSlot& own = board_->slot(rank_);
+  give_up(Exit::kSoftware,
+          fmt::format("ranks disagree: rank {} is in {} (call {}), rank {} in {} (call {}), or in the same call with "
+                      "other sizes",
+                      root_rank(rank_), own.tag.load(), own.calls.load(), root_rank(peer), its_tag, its_calls));
+}
+
 void SteppedGroup::give_up_late(const Call& call) {
+  for (int peer = 0; peer < world_; ++peer) {
+    shm::RankSlot& slot = place_.root ? place_.root->slot(root_rank(peer)) : board_->slot(peer);
+    if (peer != rank_ && slot.life.load() == shm::Life::kAlive && is_late(peer)) slot.late.store(1);
+  }
   give_up(Exit::kUnavailable,
           fmt::format("rank {} gave up waiting in {}: deadline passed; {}", root_rank(rank_), call.tag, state_text()));
 }
 
 void SteppedGroup::stop_if_ended(const Call& call) {
-  const shm::Region* board = &root_board();
+  const shm::Region* board = fault("comm.part_alone") ? board_.get() : &root_board();
   int gone = static_cast<int>(board->control().culprit.load()) - 1;
   for (int peer = 0; peer < world_ && gone < 0; ++peer) {
     shm::Life life = board_->slot(peer).life.load();
@@ -58,6 +72,11 @@ void SteppedGroup::stop_if_ended(const Call& call) {
   double since = static_cast<double>(shm::now_ns() - board_->slot(rank_).since_ns.load()) / 1e9;
   give_up(Exit::kUnavailable, fmt::format("{}; rank {} waits in {} since {:.1f} s", shm::end_text(*board, gone),
                                           root_rank(rank_), call.tag, since));
+}
+
+bool SteppedGroup::is_late(int peer) const {
+  const shm::RankSlot &own = board_->slot(rank_), &other = board_->slot(peer);
+  return other.calls.load() < own.calls.load() || other.in_call.load() == 0;
 }
 
 Place SteppedGroup::part_place(std::shared_ptr<shm::Region> board, const std::vector<int>& members) const {

@@ -70,11 +70,13 @@ class SteppedGroup : public Group {
   const shm::Region& root_board() const { return place_.root ? *place_.root : *board_; }
   int root_rank(int rank) const { return place_.root ? place_.root_ranks[static_cast<size_t>(rank)] : rank; }
   void peer_ended(int peer, shm::Life how, std::string_view reason);  // here and in the undivided group
+  [[noreturn]] void disagree(int peer, std::string_view its_tag, uint64_t its_calls);
   // Ends the group on every rank, and throws. `why` names who waits where.
   [[noreturn]] void give_up(Exit code, const std::string& why);
   // Throws if a peer is gone, or any rank of the undivided group. Its own end names the cause, on every rank alike.
   void stop_if_ended(const Call& call);
-  [[noreturn]] void give_up_late(const Call& call);  // the deadline has passed
+  [[noreturn]] void give_up_late(const Call& call);  // the deadline has passed: marks and names who is late
+  virtual bool is_late(int peer) const;              // has not come as far as this rank, as the board says
 
   Place place_;
   std::shared_ptr<shm::Region> board_;

@@ -67,6 +67,11 @@ void add_engine(std::vector<Key>& keys) {
                   word("engine.compute_dtype", "fp32", {"fp32", "bf16"}, "type of gathered parameters and activations"),
                   word("engine.numerics", "exact", {"exact"}, "exact: any world size gives the same bits"),
                   real("engine.call_deadline_s", 120, 0.1, 86400, "seconds a collective call may wait for a peer"),
+                  word("comm.group", "auto", {"auto", "single", "shm", "gloo", "nccl"},
+                       "how ranks talk; auto: shared memory on one host, else Gloo over TCP"),
+                  word("comm.interface", "", {}, "network interface or own address; empty: the route to rank 0"),
+                  word("comm.meet", "", {}, "host or address of rank 0; empty: as the launcher says"),
+                  real("comm.join_deadline_s", 300, 0.1, 86400, "seconds the ranks wait for each other at the start"),
                   word("shard.backend", "fsdp2", {"fsdp2", "fsdp1"}, "rule that cuts parameters into intervals"),
               });
 }

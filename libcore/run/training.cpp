@@ -26,17 +26,6 @@ void refuse_what_is_no_run(const fs::path& dir) {
 
 }  // namespace
 
-std::unique_ptr<comm::Group> make_group(app::Invocation& invocation) {
-  const RankEnv& ranks = invocation.ranks();
-  if (ranks.world == 1) return comm::make_single();
-  SF_CHECK(invocation.group_fd() >= 0, Exit::kUnavailable,
-           "{} ranks started by {}: ranks of several processes meet through --ranks N on one host in this release",
-           ranks.world, ranks.source);
-  std::unique_ptr<comm::Group> group = comm::make_shm(invocation.group_fd(), ranks.rank, ranks.world);
-  invocation.set_state_report([raw = group.get()] { return raw->state_text(); });
-  return group;
-}
-
 RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocation.get("output")) {
   std::optional<Error> failure;
   if (group.rank() == 0 && !invocation.plan_only()) {

@@ -17,7 +17,8 @@
 
 namespace sf::run {
 
-// One process: single; ranks of --ranks N: shm. Other launchers are refused by name until their group exists.
+// [comm] and the launcher decide. auto: one process is single; ranks of one host share memory, whoever started them;
+// others use Gloo. Every rank calls it; the group must not outlive the invocation.
 std::unique_ptr<comm::Group> make_group(app::Invocation& invocation);
 
 // The directory of a run: owned by one run at a time (73 names the owner), with the checkpoint to go on from.

@@ -61,6 +61,12 @@ kill $! && wait $! || [ $? = 75 ] || die "the run that was in the way ended with
 cp -r feats torn && truncate -s 100 torn/rows-0-00000.frames
 expect 65 sf-train eagle3 -c run.toml --draft draft0 --from torn -o x; says truncated; clean x
 
+# One fault of two ranks is one line, whoever saw it.
+expect 66 sf-train eagle3 -c run.toml --draft nowhere --from feats --ranks 2 -o x
+[ "$(grep -c 'error: ' err)" = 1 ] || { cat err; die "two ranks told one error twice"; }
+expect 65 sf-train eagle3 -c run.toml --draft draft0 --from torn --ranks 2 -o x; clean x
+[ "$(grep -c 'error: ' err)" = 1 ] || { cat err; die "two ranks told one error twice"; }
+
 # Full disk at any byte: 74, the old state stays, nothing half-written.
 for kib in 0 4 60 200; do
   expect 74 bash -c "ulimit -f $kib; trap '' XFSZ; exec sf-init model hf -o full"; clean full

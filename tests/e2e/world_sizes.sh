@@ -12,6 +12,21 @@ for w in 2 3 4; do
   cmp losses1 losses$w || die "losses of W=$w differ from W=1"
   [ "$(digest run1/latest)" = "$(digest run$w/latest)" ] || die "weights of W=$w differ from W=1"
 done
+# Over a network too: ranks of the supervisor, and ranks that nobody forked together, which find shared memory.
+train() { sf-train eagle3 -c run.toml --draft draft0 --from feats "$@"; }
+train --ranks 2 --set 'comm.group="gloo"' -v -o gloo >/dev/null 2>err || { cat err; die "gloo"; }
+says 'applied comm.group=gloo to 2 ranks by comm'
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+torchrun() { RANK=$1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port train -v -o torchrun >/dev/null 2>err$1; }
+torchrun 1 & other=$!
+torchrun 0 || { cat err0; die "torchrun"; }
+wait $other || { cat err1; die "torchrun, rank 1"; }
+cp err0 err && says 'applied comm.group=shm to 2 ranks by comm'
+for run in gloo torchrun; do
+  losses $run >losses.other
+  cmp losses1 losses.other || die "losses of $run differ from W=1"
+  [ "$(digest run1/latest)" = "$(digest $run/latest)" ] || die "weights of $run differ from W=1"
+done
 # Negative control: summing on each rank before the fold must show.
 SF_FAULT=engine.local_sum sf-train eagle3 -c run.toml --draft draft0 --from feats --ranks 2 -o broken >/dev/null 2>err
 [ "$(digest run1/latest)" != "$(digest broken/latest)" ] || die "the fault switch engine.local_sum turned nothing red"

@@ -37,7 +37,8 @@ def status(build, binary, test, fault):
     if fault:
         env["SF_FAULT"] = fault
     try:
-        done = subprocess.run([build / "tests/unit" / binary, f"--gtest_filter={test}"], env=env, capture_output=True,
+        path = next(build / "tests" / room / binary for room in ("unit", "multi") if (build / "tests" / room / binary).exists())
+        done = subprocess.run([path, f"--gtest_filter={test}"], env=env, capture_output=True,
                               text=True, timeout=100)
     except subprocess.TimeoutExpired:
         return "timeout"

@@ -171,7 +171,7 @@ def check_family_page():
     listed = {name.strip() for line in listed for name in line.split(",")}
     used = set()
     for path in [*(ROOT / "libcore/app").glob("*.cpp"), ROOT / "libcore/base/fault.cpp", ROOT / "libcore/base/rank_env.cpp"]:
-        used |= set(re.findall(r'"(SF_[A-Z]+|NO_COLOR|TERM|SLURM_[A-Z_]+|RANK|WORLD_SIZE|LOCAL_[A-Z_]+)"', path.read_text()))
+        used |= set(re.findall(r'"(SF_[A-Z]+|NO_COLOR|TERM|SLURM_[A-Z_]+|RANK|WORLD_SIZE|LOCAL_[A-Z_]+|MASTER_[A-Z]+|TORCHELASTIC_[A-Z_]+)"', path.read_text()))
     for name in sorted(used - listed):
         fault(f"shardforge.7: the environment variable {name} is read but not listed")
 

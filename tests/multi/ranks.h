@@ -71,8 +71,14 @@ class Ranks {
   pid_t pid_ = -1;
 };
 
-inline comm::Call named(std::string_view tag) {
-  return {tag, Deadline::after_ms(20'000)};
+inline comm::Call named(std::string_view tag, int64_t ms = 20'000) {
+  return {tag, Deadline::after_ms(ms)};
+}
+
+// How often a test kills at random: a few times, or with SF_SOAK set fifteen times as often. Each kill has its own
+// seed.
+inline uint64_t kills(uint64_t few) {
+  return std::getenv("SF_SOAK") ? few * 15 : few;
 }
 
 inline std::set<std::string> shared_files() {

@@ -56,7 +56,7 @@ TEST(Processes, GiveTheBitsOfThreads) {
 TEST(Processes, AKilledRankEndsTheOthersWith69NamedAndLeavesNothing) {
   auto before = shared_files();
   Rng rng(13, "kill");
-  for (uint64_t trial = 0; trial < 5; ++trial) {
+  for (uint64_t trial = 0; trial < kills(7); ++trial) {
     Ranks run(3, [](int rank, int fd, int pipe) {
       Ranks::tell(pipe, fmt::format("{} {}", rank, getpid()));
       auto group = comm::make_shm(fd, rank, 3);

@@ -133,6 +133,34 @@ TEST(Supervisor, ARankThatDoesNotEndIsKilledAfterTheGrace) {
   EXPECT_EQ(run.status(), 65);
 }
 
+// Neither dead nor ended: only the deadline can tell.
+TEST(Supervisor, AStoppedRankIsNamedAtTheDeadlineAndEnded) {
+  Ranks run(
+      3,
+      [](int rank, int fd, int pipe) {
+        auto group = comm::make_shm(fd, rank, 3);
+        if (rank == 1) Ranks::tell(pipe, std::to_string(getpid()));
+        try {
+          for (;;) group->barrier(named("fold midlayer", 500));
+        } catch (const Error& error) {
+          Ranks::tell(pipe, error.what());
+          return static_cast<int>(error.code());
+        }
+      },
+      Seconds(60));
+  pid_t victim = std::stoi(run.line());
+  usleep(20'000);
+  double stopped = monotonic_s();
+  kill(victim, SIGSTOP);
+  std::string said = run.rest();
+  EXPECT_EQ(run.status(), 69);
+  EXPECT_LT(monotonic_s() - stopped, 0.5 + 2 + 1.5);  // deadline and grace; the rest is for a loaded machine
+  EXPECT_NE(said.find(fmt::format("rank 1 (pid {}) waits in fold midlayer", victim)), std::string::npos) << said;
+  EXPECT_NE(said.find(": it is late"), std::string::npos) << said;
+  std::string ended = fmt::format("rank 1 (pid {}) is the one the others gave up waiting for: killing it", victim);
+  EXPECT_NE(said.find(ended), std::string::npos) << said;
+}
+
 TEST(Supervisor, RanksEndWhenTheSupervisorIsKilled) {
   Ranks run(2, [](int, int, int pipe) {
     Ranks::tell(pipe, "ready");
@@ -150,7 +178,7 @@ TEST(Supervisor, RanksEndWhenTheSupervisorIsKilled) {
 TEST(Supervisor, AKilledRankEndsTheRunWith69NamedAndLeavesNothing) {
   auto before = shared_files();
   Rng rng(11, "kill");
-  for (uint64_t round = 0; round < 6; ++round) {
+  for (uint64_t round = 0; round < kills(7); ++round) {
     int victim = static_cast<int>(rng.below(3, round));
     Ranks run(3, [](int rank, int fd, int pipe) {
       Ranks::tell(pipe, fmt::format("{} {}", rank, getpid()));

@@ -8,6 +8,8 @@ extern "C" {
 int sf_cuda_device_count(int* count);  // 0 devices is not an error
 const char* sf_cuda_error_text(int error);
 int sf_cuda_nccl_version(int* version);  // 0: built without NCCL
+struct sf_collectives;
+const struct sf_collectives* sf_cuda_collectives();  // sf_kernels/collectives.h; null: built without NCCL
 
 // acc[i] += g[i] on the given stream: one step of the fold, the same bits as the CPU's.
 int sf_cuda_fold_add(float* acc, const float* gradient, int64_t count, void* stream);

@@ -80,7 +80,7 @@ TEST(Rng, PhiloxMatchesTheReferenceVector) {
     sum += x;
     squares += x * x;
   }
-  EXPECT_NEAR(sum / 20000, 0, 0.03);      // 4 standard errors
+  EXPECT_NEAR(sum / 20000, 0, 0.03);  // 4 standard errors
   EXPECT_NEAR(squares / 20000, 1, 0.045);
 }
 
@@ -99,10 +99,53 @@ TEST(RankEnv, RefusesHalfASetAndDisagreement) {
   EXPECT_EQ(rank_env({{"RANK", "1"}, {"WORLD_SIZE", "4"}}).rank, 1);
   EXPECT_EQ(code_of([] { rank_env({{"RANK", "1"}}); }), Exit::kUsage);
   EXPECT_EQ(code_of([] { rank_env({{"RANK", "4"}, {"WORLD_SIZE", "4"}}); }), Exit::kUsage);
-  std::map<std::string, std::string> both = {{"RANK", "1"},       {"WORLD_SIZE", "4"},   {"SLURM_PROCID", "2"},
-                                             {"SLURM_NTASKS", "4"}, {"SLURM_STEP_ID", "0"}};
+  std::map<std::string, std::string> both = {
+      {"RANK", "1"}, {"WORLD_SIZE", "4"}, {"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_ID", "0"}};
   EXPECT_EQ(code_of([&] { rank_env(both); }), Exit::kUsage);
   EXPECT_EQ(rank_env({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}).world, 1);  // batch shell
+}
+
+// As recorded from `srun -N2 -n3` on a cluster of two nodes.
+TEST(RankEnv, ATaskOfSrunKnowsItsNodeAndWhereRank0Is) {
+  std::map<std::string, std::string> task = {{"SLURM_PROCID", "2"},
+                                             {"SLURM_NTASKS", "3"},
+                                             {"SLURM_LOCALID", "0"},
+                                             {"SLURM_NODEID", "1"},
+                                             {"SLURM_JOB_ID", "17"},
+                                             {"SLURM_STEP_ID", "2"},
+                                             {"SLURM_STEP_NUM_TASKS", "3"},
+                                             {"SLURM_STEP_TASKS_PER_NODE", "2,1"},
+                                             {"SLURM_STEP_NODELIST", "n[1-2]"}};
+  RankEnv env = rank_env(task);
+  EXPECT_EQ(env.source, "slurm");
+  EXPECT_EQ(env.rank, 2);
+  EXPECT_EQ(env.local_world, 1);
+  EXPECT_EQ(env.meet_host, "n1");
+  EXPECT_EQ(env.meet_port, 20000 + 17 + 2 * 37);
+  task["MASTER_ADDR"] = "10.0.0.7";
+  EXPECT_EQ(rank_env(task).meet_host, "10.0.0.7");
+  std::string first = env.job;
+  task["SLURM_RESTART_COUNT"] = "1";
+  EXPECT_NE(rank_env(task).job, first);
+  task["SLURM_STEP_NUM_TASKS"] = "4";
+  EXPECT_EQ(code_of([&] { rank_env(task); }), Exit::kUsage);
+}
+
+TEST(RankEnv, TorchrunsPlaceIsAPairOfVariables) {
+  std::map<std::string, std::string> task = {
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "29500"}};
+  EXPECT_EQ(rank_env(task).meet_port, 29500);
+  task.erase("MASTER_ADDR");
+  EXPECT_EQ(code_of([&] { rank_env(task); }), Exit::kUsage);
+}
+
+TEST(RankEnv, ExpandsSlurmsLists) {
+  EXPECT_EQ(first_host("n[001-003,7],gpu5"), "n001");
+  EXPECT_EQ(first_host("r[1-2]c[04,5]x"), "r1c04x");
+  EXPECT_EQ(first_host("gpu5,n[1-2]"), "gpu5");
+  EXPECT_EQ(first_host("n[1-"), "");
+  EXPECT_EQ(first_host(""), "");
+  for (auto [node, count] : {std::pair{0, 2}, {2, 2}, {3, 1}, {4, 0}}) EXPECT_EQ(count_of_node("2(x3),1", node), count);
 }
 
 TEST(File, AtomicWriteLeavesNothingBesideTheFile) {

@@ -153,6 +153,16 @@ TEST(Ends, APartEndsWithTheWholeAndSpeaksOfItsRanks) {
   EXPECT_NE(news.find("row 7 is bad; rank 0 waits in column since"), std::string::npos) << news;
 }
 
+TEST(Region, OneErrorOfSeveralRanksIsToldOnce) {
+  auto region = shm::Region::anonymous(3, 4096);
+  EXPECT_TRUE(shm::may_tell(*region, 1, "there is no draft"));
+  EXPECT_FALSE(shm::may_tell(*region, 0, "there is no draft"));
+  EXPECT_TRUE(shm::may_tell(*region, 2, "there is no target"));
+  shm::end_rank(*region, 1, shm::Life::kFailed, "there is no draft");
+  EXPECT_FALSE(shm::may_tell(*region, 0, shm::end_text(*region, 1) + "; rank 0 waits in start since 0.1 s"));
+  EXPECT_TRUE(shm::may_tell(*region, 0, "rank 2 (pid 7) died; rank 0 waits in start since 0.1 s"));
+}
+
 TEST(Region, RefusesAFileThatIsNotOne) {
   int fd = open("/dev/null", O_RDWR);
   EXPECT_EQ(outcome([&] { make_shm(fd, 0, 1); }).first, Exit::kProtocol);

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Two nodes, two ranks: the bits of --ranks 2; a killed rank ends the other with 69; the example's script resumes.
+for tool in srun slurmctld slurmd munged setpriv; do
+  type "$tool" >/dev/null 2>&1 || { echo "not run: $tool is not installed (Debian: slurm-wlm slurmctld slurmd munge)"; exit 77; }
+done
+[ "$(id -u)" = 0 ] || { echo "not run: the cluster of one host needs root"; exit 77; }
+. "$(dirname "$0")/../e2e/lib.sh"
+testbed=$here/../slurm/slurm-testbed
+leave() {
+  local rc=$?
+  [ -z "${SLURM_TESTBED_DIR:-}" ] || "$testbed" stop "$SLURM_TESTBED_DIR" >/dev/null 2>&1 || true
+  rm -rf "$work"
+  exit "$rc"
+}
+trap leave EXIT
+eval "$("$testbed" start)"
+[ -n "${SLURM_TESTBED_DIR:-}" ] || die "the cluster did not start"
+export MASTER_ADDR=127.0.0.1 # the nodes' names have no address: both are this host
+tiny_setup
+features -o features >/dev/null 2>err || { cat err; die features; }
+train() { sf-train eagle3 -c run.toml --draft draft0 --from features "$@"; }
+step() { srun -N2 -n2 sf-train eagle3 -c run.toml --draft draft0 --from features "$@"; }
+same() { # same RUN: losses and weights of --ranks 2
+  losses "$1" >losses.other
+  cmp losses.ranks losses.other || die "losses of $1 differ from those of --ranks 2"
+  [ "$(digest ranks/latest)" = "$(digest "$1/latest")" ] || die "weights of $1 differ from those of --ranks 2"
+}
+
+expect 0 train --ranks 2 -o ranks
+losses ranks >losses.ranks
+expect 0 step --set 'comm.group="gloo"' -o gloo
+says 'met at 127.0.0.1:' 'applied comm.group=gloo to 2 ranks by comm'
+same gloo
+# Both nodes are one host, and auto sees it: no parent forked these ranks, yet they share memory.
+expect 0 step -v -o auto
+says 'applied comm.group=shm to 2 ranks by comm'
+same auto
+
+# A killed rank: the other names it and ends with 69; srun reports 137.
+cat >task.sh <<'T'
+sf-train eagle3 -c run.toml --draft draft0 --from features --set 'comm.group="gloo"' --set training.epochs=100000 \
+  --set training.checkpoint_every=5 -o killed &
+echo $! >pid.$SLURM_PROCID
+wait $!
+rc=$?
+echo $rc >status.$SLURM_PROCID
+exit $rc
+T
+srun -N2 -n2 bash task.sh >out 2>err &
+step=$!
+for _ in {1..300}; do [ -e killed/latest ] && break; sleep 0.1; done
+[ -e killed/latest ] || { cat err; die "no checkpoint after 30 s"; }
+kill -KILL "$(cat pid.1)"
+got=0
+wait $step || got=$?
+[ "$got" = 137 ] || { cat err; die "srun ended with $got, not 137"; }
+[ "$(cat status.0 status.1 | xargs)" = "69 137" ] || { cat err; die "ranks ended with $(cat status.0 status.1 | xargs)"; }
+says "rank 1 (pid $(cat pid.1)) died" 'rank 0 waits in'
+
+# The example: its first start is killed, its second goes on and ends well.
+cp "$here/../../man/examples/slurm/train.sbatch" .
+sed -i 's/^checkpoint_every.*//; s/^epochs = .*/epochs = 40\ncheckpoint_every = 2/' run.toml
+sbatch --wait -o job.log train.sbatch >/dev/null 2>&1 &
+job=$!
+for _ in {1..300}; do [ -e run/latest ] && break; sleep 0.1; done
+victim=$(pgrep -f "sf-train eagle3.*--resume auto -o run" | while read -r p; do
+  grep -qz '^SLURM_PROCID=1$' "/proc/$p/environ" 2>/dev/null && grep -qz "^SLURM_CONF=$SLURM_TESTBED_DIR/" "/proc/$p/environ" && echo "$p"; done | head -n 1)
+kill -KILL "$victim" || { cat job.log; die "rank 1 of the batch job was not found"; }
+got=0
+wait $job || got=$?
+[ "$got" = 0 ] || { cat job.log; die "the batch job ended with $got"; }
+grep -q 'status 137: requeued, restart 1 of at most 20' job.log || { cat job.log; die "the batch job was not requeued"; }
+grep -q 'resumed from' job.log || { cat job.log; die "the second start did not resume"; }
