@@ -47,7 +47,9 @@ stream::Contract contract_of(const Model& model, const Chats& chats, Dtype compu
   return contract;
 }
 
-void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const ckpt::Checkpoint& files) {
+// Through a mapping of its own, which is gone afterwards: what was read does not stay resident.
+void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const fs::path& dir) {
+  ckpt::Checkpoint files = ckpt::Checkpoint::open(dir);
   for (const arch::Parameter& parameter : spec.parameters) {
     SF_CHECK(files.contains(parameter.name) && files.info(parameter.name).shape == parameter.shape, Exit::kData,
              "{}: wanted {} {}, found {}", files.dir().string(), parameter.name, to_string(parameter.shape),
@@ -116,7 +118,7 @@ int train_sft(app::Invocation& invocation) {
   };
   data::Feed feed(*source, collate, kDataWait);
   app::settle_settings(invocation);
-  load_parameters(engine, spec, model.files);
+  load_parameters(engine, spec, model.files.dir());
   train::Progress progress;
   if (std::optional<fs::path> from = run.resume_from()) {
     ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(*from);

