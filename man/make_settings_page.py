@@ -45,6 +45,7 @@ max_length = 512
 .Xr sf-capture 1 ,
 .Xr sf-eval 1 ,
 .Xr sf-init 1 ,
+.Xr sf-shard 1 ,
 .Xr sf-train 1 ,
 .Xr shardforge 7
 """

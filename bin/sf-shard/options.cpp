@@ -18,6 +18,30 @@ Verb inspect() {
   };
 }
 
+Verb plan() {
+  return {
+      .name = "plan",
+      .purpose = "what a run would hold, send and wait for, from shapes alone",
+      .examples = {"sf-shard plan -c dflash-qwen3-8b.toml --ranks 4 --memory 80GiB",
+                   "sf-shard plan -c dflash-qwen3-8b.toml --ranks 8 --bandwidth 350G --memory 80GiB "
+                   "--format json"},
+      .options = {{.name = "ranks", .value = "N", .help = "of this many ranks; default 1"},
+                  {.name = "memory",
+                   .value = "BYTES",
+                   .help = "what a rank may use, as 80GiB; default: this host's, divided by the ranks",
+                   .setting = "plan.memory"},
+                  {.name = "bandwidth",
+                   .value = "BYTES",
+                   .help = "bytes a second that a rank receives, as 10G",
+                   .setting = "plan.bandwidth"}},
+      .settings = {"plan", "engine.mode", "engine.compute_dtype", "engine.numerics", "shard", "training.batch_size",
+                   "training.micro_batches", "training.unroll", "training.keep_checkpoints",
+                   "training.shard_frozen_tables", "training.reference_quirks", "capture.max_length",
+                   "capture.feature_dtype", "draft.vocab_size", "stream.credit_mib"},
+      .run = sf::tool::shard_plan_verb,
+  };
+}
+
 Verb verify() {
   return {
       .name = "verify",
@@ -32,7 +56,8 @@ Verb verify() {
 }  // namespace
 
 const Command& command() {
-  static const Command shard = {
-      .name = "sf-shard", .purpose = "look at checkpoints and check them", .verbs = {inspect(), verify()}};
+  static const Command shard = {.name = "sf-shard",
+                                .purpose = "plan runs, look at checkpoints and check them",
+                                .verbs = {plan(), inspect(), verify()}};
   return shard;
 }

@@ -2,10 +2,24 @@
 _sf_shard() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=
   if ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
-    COMPREPLY=($(compgen -W 'inspect verify' -- "$cur"))
+    COMPREPLY=($(compgen -W 'plan inspect verify' -- "$cur"))
     return
   fi
   case ${COMP_WORDS[1]} in
+    plan)
+      case $prev in
+        --ranks) COMPREPLY=(); return ;;
+        --memory) COMPREPLY=(); return ;;
+        --bandwidth) COMPREPLY=(); return ;;
+        -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.batch_size= training.micro_batches= training.keep_checkpoints= training.unroll= training.shard_frozen_tables= training.reference_quirks= engine.mode= engine.compute_dtype= engine.numerics= shard.backend= capture.feature_dtype= capture.max_length= stream.credit_mib= draft.vocab_size= plan.algorithm= plan.target= plan.draft= plan.memory= plan.bandwidth=' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--ranks --memory --bandwidth --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
     inspect)
       case $prev in
         -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;

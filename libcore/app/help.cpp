@@ -131,6 +131,8 @@ const char* type_word(config::Key::Type type) {
       return "list of strings";
     case config::Key::Type::kIntList:
       return "list of integers";
+    case config::Key::Type::kTable:
+      return "table or path";
   }
   return "unknown";
 }

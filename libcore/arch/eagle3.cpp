@@ -166,6 +166,7 @@ ModelSpec describe(const Eagle3& e) {
                   {"d2t", {e.draft_vocab}, Dtype::kI64, true},
                   {"rotary", {e.head_dim / 2}, Dtype::kF32, false}};
   spec.segments.push_back(std::move(segment));
+  spec.tables = {{"embed_tokens.weight", true, false}};
   return spec;
 }
 
@@ -180,6 +181,21 @@ std::string warm_start(const Eagle3& e, const Decoder& target, const std::string
                  ? "copy:model.norm.weight"
                  : fmt::format("copy:model.layers.{}.input_layernorm.weight", e.capture_layers[i]);
   return "";
+}
+
+ModelSpec describe_training(const Eagle3& draft) {
+  ModelSpec spec = describe(draft);
+  // Without it in the formula the last norm keeps its bytes, as in the reference.
+  for (Parameter& parameter : spec.parameters)
+    if (parameter.name == "norm.weight" && !draft.norm_output) parameter.trainable = false;
+  spec.parameters.push_back({kTargetHead, {draft.draft_vocab, draft.target_hidden}, false, ""});
+  Segment& segment = spec.segments.front();
+  segment.reads = {"input_ids",  "loss_mask",  "target_top1", "hidden_state",
+                   "final_norm", "target_lse", "lengths",     "step_weights"};
+  segment.writes = {"loss", "step_sums"};
+  segment.parameters.push_back(kTargetHead);
+  spec.tables.push_back({kTargetHead, false, true});
+  return spec;
 }
 
 }  // namespace sf::arch

@@ -26,6 +26,14 @@ struct Eagle3 {
   friend bool operator==(const Eagle3&, const Eagle3&) = default;
 };
 
+// What of a micro-batch decides how much memory its training takes.
+struct Eagle3Batch {
+  int64_t rows = 0, width = 0;
+  int64_t keys = 0, active = 0;      // indices computed: of block 0's keys; of all else
+  int64_t labels = 0;                // trained labels
+  std::vector<int64_t> step_labels;  // of them, those that step k reaches; steps that reach none are absent
+};
+
 // kConfig naming the setting. Without eagle_config the capture layers stay {0, 0, 0}: they belong to the target, and
 // eagle3_for_target(...).capture_layers is the default.
 Eagle3 eagle3_from_config(const Json& config);
@@ -42,5 +50,8 @@ ModelSpec describe(const Eagle3& draft);
 //   fc_norm.i the norm the target puts before the block that reads that state; norm a fifth of the target's, because
 //   the state guesses the token before the wanted one and should not insist.
 std::string warm_start(const Eagle3& draft, const Decoder& target, const std::string& parameter);
+// For training: one more frozen parameter, the rows of the teacher's head that belong to the draft vocabulary
+// (kTargetHead, [Vd, Ht]), and one segment.
+ModelSpec describe_training(const Eagle3& draft);
 
 }  // namespace sf::arch

@@ -11,6 +11,10 @@
 
 namespace sf::arch {
 
+// Frozen tables of the target, as the training of a draft names them: the draft's own files hold neither.
+inline constexpr const char* kTargetEmbedding = "target_embedding.weight";
+inline constexpr const char* kTargetHead = "target_head.weight";
+
 // One storage. `name` is its Hugging Face name.
 struct Parameter {
   std::string name;
@@ -45,12 +49,20 @@ struct Segment {
   double flops_per_token = 0;  // forward, multiply and add counted as two; matrix products with parameters only
 };
 
+// A frozen parameter of one row a vocabulary entry. Its uses decide which residencies fit it.
+struct Table {
+  std::string parameter;
+  bool looked_up = false;   // rows are taken by id
+  bool multiplied = false;  // states are multiplied with all its rows: a head
+};
+
 struct ModelSpec {
   std::string family;  // "llama", "qwen2", "qwen3", "mistral", "eagle3", ...
   std::vector<Parameter> parameters;
   std::vector<Alias> aliases;
   std::vector<Buffer> buffers;
   std::vector<Segment> segments;
+  std::vector<Table> tables;  // frozen only
 
   const Parameter* find(std::string_view name) const;        // null if absent; aliases are not followed
   std::string_view storage_of(std::string_view name) const;  // follows an alias; the name itself otherwise

@@ -29,6 +29,10 @@ Key numbers(const char* name, double min, double max, const char* doc) {
   return {.name = name, .type = Key::Type::kIntList, .otherwise = Json::array(), .min = min, .max = max, .doc = doc};
 }
 
+Key table(const char* name, const char* doc) {
+  return {.name = name, .type = Key::Type::kTable, .otherwise = Json(""), .doc = doc};
+}
+
 void add_training(std::vector<Key>& keys) {
   keys.insert(
       keys.end(),
@@ -116,9 +120,20 @@ void add_generate(std::vector<Key>& keys) {
                   "three layers to capture, as the state after that many blocks; empty: 2, L/2, L-3"),
           flag("draft.fc_norm", false, "normalise each captured state before it is projected (EAGLE3.1)"),
           word("draft.init", "random", {"random", "target"},
-               "random: as the reference starts; target: as the target's own head over its last captured state"),
+               "random: as the reference starts; target: as the target's head over its last captured state"),
           whole("draft.seed", 42, 0, kMostInt, "seed of the draft's initial weights"),
       });
+}
+
+void add_plan(std::vector<Key>& keys) {
+  keys.insert(keys.end(),
+              {
+                  word("plan.algorithm", "eagle3", {"eagle3", "dflash", "sft"}, "what would be trained"),
+                  table("plan.target", "shapes of the target: what its config.json says, or the path of it"),
+                  table("plan.draft", "shapes of the draft likewise; default: those a new draft of the target has"),
+                  word("plan.memory", "", {}, "bytes a rank may use, as 80GiB; default: what this host gives a rank"),
+                  word("plan.bandwidth", "10G", {}, "bytes a second that a rank receives, as 10G or 8GiB"),
+              });
 }
 
 std::vector<Key> build() {
@@ -127,6 +142,7 @@ std::vector<Key> build() {
   add_engine(keys);
   add_capture(keys);
   add_generate(keys);
+  add_plan(keys);
   return keys;
 }
 

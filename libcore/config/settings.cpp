@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "base/fault.h"
@@ -68,6 +69,8 @@ std::string wanted_text(const Key& key) {
       return "a list of strings";
     case Type::kIntList:
       return "a list of whole numbers" + range;
+    case Type::kTable:
+      return "a table, or the path of a JSON file";
     case Type::kString:
       break;
   }
@@ -100,6 +103,8 @@ bool acceptable(const Key& key, const Json& value) {
       return all(is_string);
     case Type::kIntList:
       return all(is_int);
+    case Type::kTable:
+      return value.is_object() || value.is_string();
     case Type::kString:
       break;
   }
@@ -115,6 +120,13 @@ void check_value(const Key& key, const Json& value, std::string_view where) {
   std::string hint = value.is_string() && !key.choices.empty() ? nearest(value.as_string(), key.choices) : "";
   fail(Exit::kConfig, "{}: {}: wanted {}, found {}{}", where, key.name, wanted_text(key), shown,
        hint.empty() ? "" : fmt::format(" (did you mean {}?)", hint));
+}
+
+std::set<std::string> table_keys() {
+  std::set<std::string> names;
+  for (const Key& key : schema())
+    if (key.type == Key::Type::kTable) names.insert(key.name);
+  return names;
 }
 
 std::string where_of(const std::string& path, const Assignment& one) {
@@ -167,7 +179,7 @@ void Settings::load_file(const std::string& path) {
 }
 
 void Settings::load_text(std::string_view text, const std::string& path) {
-  for (Assignment& one : read_toml(text, path)) {
+  for (Assignment& one : read_toml(text, path, table_keys())) {
     const Key* key = find_key(one.key);
     std::string where = where_of(path, one);
     SF_CHECK(key, Exit::kUsage, "{}: unknown key {}{}; shardforge.toml(5) lists all keys", where, one.key,
@@ -197,7 +209,9 @@ void Settings::set(std::string_view assignment, std::string_view origin) {
   const Key* key = find_key(name);
   SF_CHECK(key, Exit::kUsage, "{}: unknown key {}{}; shardforge.toml(5) lists all keys", origin, name,
            suggestion(name));
-  bool bare = key->type == Key::Type::kString && (text.empty() || (text.front() != '"' && text.front() != '\''));
+  bool quoted = !text.empty() && (text.front() == '"' || text.front() == '\'');
+  bool bare =
+      key->type == Key::Type::kTable ? !quoted && !text.starts_with('{') : key->type == Key::Type::kString && !quoted;
   std::optional<Json> value = bare ? Json(text) : read_toml_value(text);
   SF_CHECK(value, Exit::kConfig, "{}: {}: wanted {}, found {}, which is no TOML value", origin, name, wanted_text(*key),
            text.empty() ? "nothing" : text);
@@ -253,6 +267,10 @@ std::vector<int64_t> Settings::get_ints(std::string_view key) const {
 std::string Settings::shown(std::string_view key) const {
   const Json& value = entry(key).value;
   return value.is_string() ? value.as_string() : toml_text(value);
+}
+
+const Json& Settings::get_table(std::string_view key) const {
+  return entry(key).value;
 }
 
 std::string Settings::origin(std::string_view key) const {

@@ -15,7 +15,8 @@ namespace sf::config {
 
 struct Key {
   std::string name;  // "training.learning_rate"
-  enum class Type { kBool, kInt, kFloat, kString, kStringList, kIntList } type = Type::kString;
+  // kTable: the content of a JSON object as a TOML table, or a string: the path of a file that holds it.
+  enum class Type { kBool, kInt, kFloat, kString, kStringList, kIntList, kTable } type = Type::kString;
   Json otherwise;                    // default
   double min = 0, max = 0;           // numeric range if min < max
   std::vector<std::string> choices;  // allowed strings, if not empty
@@ -46,9 +47,10 @@ class Settings : public AppliedOptions {
   std::string get_string(std::string_view key) const;
   std::vector<std::string> get_strings(std::string_view key) const;
   std::vector<int64_t> get_ints(std::string_view key) const;
-  std::string shown(std::string_view key) const;   // the value as TOML, a string without its quotes
-  std::string origin(std::string_view key) const;  // "default", "demo.toml:12:1", "--set", "--ranks"
-  bool given(std::string_view key) const;          // not a default
+  const Json& get_table(std::string_view key) const;  // an object or a string
+  std::string shown(std::string_view key) const;      // the value as TOML, a string without its quotes
+  std::string origin(std::string_view key) const;     // "default", "demo.toml:12:1", "--set", "--ranks"
+  bool given(std::string_view key) const;             // not a default
 
   std::vector<std::string> given_keys() const;  // in schema order
   const std::vector<std::string>& unread() const { return unread_; }

@@ -31,11 +31,12 @@ Json to_json(const toml::node& node, bool& is_date) {
   return Json();
 }
 
-void flatten(const toml::table& table, const std::string& prefix, std::vector<Assignment>& out) {
+void flatten(const toml::table& table, const std::string& prefix, const std::set<std::string>& whole,
+             std::vector<Assignment>& out) {
   for (const auto& [key, node] : table) {
     std::string path = prefix.empty() ? std::string(key.str()) : prefix + "." + std::string(key.str());
-    if (const auto* inner = node.as_table(); inner && !inner->empty()) {
-      flatten(*inner, path, out);
+    if (const auto* inner = node.as_table(); inner && !inner->empty() && !whole.contains(path)) {
+      flatten(*inner, path, whole, out);
       continue;
     }
     if (node.is_table() && prefix.empty()) continue;  // an empty section sets nothing
@@ -48,10 +49,10 @@ void flatten(const toml::table& table, const std::string& prefix, std::vector<As
 
 }  // namespace
 
-std::vector<Assignment> read_toml(std::string_view text, std::string_view origin) {
+std::vector<Assignment> read_toml(std::string_view text, std::string_view origin, const std::set<std::string>& whole) {
   std::vector<Assignment> result;
   try {
-    flatten(toml::parse(text, std::string(origin)), "", result);
+    flatten(toml::parse(text, std::string(origin)), "", whole, result);
   } catch (const toml::parse_error& error) {
     toml::source_position at = error.source().begin;
     fail(Exit::kConfig, "{}:{}:{}: not valid TOML: {}", origin, at.line, at.column, error.description());
@@ -82,6 +83,12 @@ std::string toml_text(const Json& value) {
     std::string text = double_text(number);
     // TOML tells floats from integers by their look.
     return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+  }
+  if (value.is_object()) {
+    std::string members;
+    for (const auto& [key, item] : value.as_object())
+      members += (members.empty() ? " " : ", ") + Json(key).dump() + " = " + toml_text(item);
+    return "{" + members + " }";
   }
   if (!value.is_array()) return value.dump();
   std::string text = "[";

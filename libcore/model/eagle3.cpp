@@ -188,7 +188,7 @@ class Unroll {
       teacher.lse.mutable_data_ptr<float>()[n] = lse.const_data_ptr<float>()[next];
     }
     at::Tensor states = state.index_select(0, index_of(from)).mul(known.to(state.scalar_type()));
-    teacher.logits = ops::linear(states.detach(), parameter(kTargetHead).detach());
+    teacher.logits = ops::linear(states.detach(), parameter(arch::kTargetHead).detach());
     return teacher;
   }
 
@@ -347,7 +347,7 @@ Segment make(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, cons
   if (traced) segment.writes.push_back("active");
   for (int k = 0; traced && k < options.unroll; ++k)
     for (const char* name : {"hidden.", "logits.", "label_rows."}) segment.writes.push_back(name + std::to_string(k));
-  segment.parameters = eagle3_training_spec(draft).segments.front().parameters;
+  segment.parameters = arch::describe_training(draft).segments.front().parameters;
   Eagle3Vocabulary own{vocabulary.t2d.to(at::kBool).contiguous(), vocabulary.d2t.to(at::kLong).contiguous()};
   auto setup = std::make_shared<const Setup>(Setup{draft, own, options});
   segment.forward = [setup, traced](const Tensors& parameters, const Tensors& boundaries) {
@@ -358,22 +358,14 @@ Segment make(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, cons
 
 }  // namespace
 
-arch::ModelSpec eagle3_training_spec(const arch::Eagle3& draft) {
-  arch::ModelSpec spec = arch::describe(draft);
-  // Without it in the formula the last norm keeps its bytes, as in the reference.
-  for (arch::Parameter& parameter : spec.parameters)
-    if (parameter.name == "norm.weight" && !draft.norm_output) parameter.trainable = false;
-  spec.parameters.push_back({kTargetHead, {draft.draft_vocab, draft.target_hidden}, false, ""});
-  arch::Segment segment{
-      "eagle3",
-      {},
-      {"input_ids", "loss_mask", "target_top1", "hidden_state", "final_norm", "target_lse", "lengths", "step_weights"},
-      {"loss", "step_sums"},
-      0};
-  for (const arch::Parameter& parameter : spec.parameters) segment.parameters.push_back(parameter.name);
-  for (const arch::Segment& part : spec.segments) segment.flops_per_token += part.flops_per_token;
-  spec.segments = {segment};
-  return spec;
+arch::Eagle3Batch eagle3_batch(const Tensors& micro_batch, const Eagle3Vocabulary& vocabulary,
+                               const Eagle3Options& options) {
+  Layout layout = lay_out(micro_batch, vocabulary, options);
+  arch::Eagle3Batch batch{
+      layout.rows, layout.width, std::ssize(layout.keys), std::ssize(layout.active), std::ssize(layout.labels), {}};
+  for (const std::vector<int64_t>& rows : layout.step_rows)
+    if (!rows.empty()) batch.step_labels.push_back(std::ssize(rows));
+  return batch;
 }
 
 Segment eagle3_segment(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, const Eagle3Options& options) {

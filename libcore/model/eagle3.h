@@ -25,7 +25,6 @@ struct Eagle3Vocabulary {
   at::Tensor t2d, d2t;
 };
 
-inline constexpr const char* kTargetHead = "target_head.weight";
 inline constexpr double kStepDecay = 0.8;  // weight of unrolled step k is 0.8^k; fixed, as in the reference
 
 // The labels of a micro-batch: a function of the data alone. Label (b, i) stands for the teacher at index i + 1, which
@@ -39,9 +38,9 @@ struct Eagle3Labels {
 Eagle3Labels eagle3_labels(const Tensors& micro_batch, const Eagle3Vocabulary& vocabulary,
                            const Eagle3Options& options);
 
-// arch::describe(draft) for training: one more frozen parameter, the rows of the teacher's head that belong to the
-// draft vocabulary (kTargetHead, [Vd, Ht]), and one segment.
-arch::ModelSpec eagle3_training_spec(const arch::Eagle3& draft);
+// The sizes that the segment computes with for this micro-batch.
+arch::Eagle3Batch eagle3_batch(const Tensors& micro_batch, const Eagle3Vocabulary& vocabulary,
+                               const Eagle3Options& options);
 
 // Reads  input_ids, loss_mask, target_top1 I64 [B,S] · hidden_state [B,S,3Ht] and final_norm [B,S,Ht] in the compute
 // dtype ·

@@ -89,7 +89,7 @@ engine::Engine::ReadInterval from_head_rows(const Draft& draft) {
 
 void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const Draft& draft) {
   for (const arch::Parameter& parameter : spec.parameters) {
-    if (parameter.name == model::kTargetHead)
+    if (parameter.name == arch::kTargetHead)
       engine.load(parameter.name, from_head_rows(draft));
     else if (draft.files.contains(parameter.name))
       engine.load(parameter.name, from_checkpoint(draft.files, parameter.name));
@@ -145,8 +145,8 @@ int train_eagle3(app::Invocation& invocation) {
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
   Draft draft = open_draft(invocation);
   model::Eagle3Options eagle3 = eagle3_options(settings);
-  engine::EngineOptions engine_options = apply_engine(invocation, {"embed_tokens.weight", model::kTargetHead});
-  arch::ModelSpec spec = model::eagle3_training_spec(draft.shape);
+  engine::EngineOptions engine_options = apply_engine(invocation, {"embed_tokens.weight", arch::kTargetHead});
+  arch::ModelSpec spec = arch::describe_training(draft.shape);
   std::vector<model::Segment> segments{model::eagle3_segment(draft.shape, draft.vocabulary, eagle3)};
   if (invocation.plan_only()) {
     plan::Schedule schedule = engine::make_plan(spec, segments, engine_options, invocation.ranks().world);

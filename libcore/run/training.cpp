@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "config/apply.h"
 #include "tensor/threads.h"
+#include "tool/apply_schedule.h"
 
 namespace sf::run {
 namespace {
@@ -67,25 +68,9 @@ void RunDir::choose(app::Invocation& invocation) {
 
 engine::EngineOptions apply_engine(app::Invocation& invocation, const std::set<std::string>& tables) {
   config::Settings& settings = invocation.settings();
-  Apply engine(settings, "every segment", "engine");
   engine::EngineOptions options;
-  plan::ScheduleOptions& schedule = options.schedule;
-  schedule.mode = engine.word("engine.mode") == "recompute" ? engine::Mode::kRecompute : engine::Mode::kKeep;
-  schedule.compute = *dtype_from_config(engine.word("engine.compute_dtype"));
-  engine.word("engine.numerics");
-  options.call_deadline_s = engine.number("engine.call_deadline_s");
-  std::string backend = Apply(settings, "every parameter", "engine").word("shard.backend");
-  schedule.layout = backend == "fsdp1"   ? plan::Layout::kFlat
-                    : backend == "fsdp2" ? plan::Layout::kDim0
-                                         : plan::Layout::kReplicate;
-  bool shard_tables = settings.get_bool("training.shard_frozen_tables");
-  SF_CHECK(!shard_tables || backend == "fsdp2", Exit::kConfig,
-           "training.shard_frozen_tables needs shard.backend = \"fsdp2\", found \"{}\" ({})", backend,
-           settings.origin("shard.backend"));
-  if (!shard_tables) schedule.replicated = tables;
-  settings.applied("training.shard_frozen_tables", shard_tables ? "true" : "false",
-                   fmt::format("{} tables", shard_tables ? tables.size() : 0), "engine");
-  schedule.facts.push_back("settings " + settings.digest());
+  options.schedule = tool::apply_schedule(settings, tables, invocation.ranks().world);
+  options.call_deadline_s = Apply(settings, "every segment", "engine").number("engine.call_deadline_s");
   return options;
 }
 

@@ -8,6 +8,7 @@ cp "${SF_GGUF:-/nonexistent}" smollm2.gguf 2>/dev/null || echo "not run: example
 mkdir demo
 for file in prompts held; do head -n 6 "$here/../../man/examples/demo/$file.jsonl" >demo/$file.jsonl; done
 cp "$here/../../man/examples/demo/demo.toml" demo/
+cp "$here"/../../man/examples/*.toml .
 features -o features >/dev/null 2>../err || { cat ../err; die features; }
 sf-train eagle3 -c run.toml --draft draft0 --from features -o run --set training.max_steps=2 >/dev/null 2>../err || { cat ../err; die run; }
 sf-eval accept --target target --draft draft0 --prompts demo/held.jsonl --format json --set generate.max_new_tokens=4 >before.json 2>../err

@@ -64,10 +64,10 @@ struct Step {
         draft(arch::eagle3_from_config(given.json.at("draft_config"))),
         unroll(static_cast<int>(given.json.at("ttt_length").as_int())),
         vocabulary{load(file, "weights/t2d"), load(file, "weights/d2t")},
-        spec(model::eagle3_training_spec(draft)),
+        spec(arch::describe_training(draft)),
         engine(*group, spec, {model::eagle3_traced_segment(draft, vocabulary, {unroll, true})}, {}) {
     for (const arch::Parameter& p : spec.parameters)
-      fill(p.name, p.name == model::kTargetHead ? teacher_rows() : load(file, "weights/" + p.name));
+      fill(p.name, p.name == arch::kTargetHead ? teacher_rows() : load(file, "weights/" + p.name));
     make_batch();
     std::vector<std::string> kept{"loss", "step_sums", "active"};
     for (int k = 0; k < unroll; ++k)

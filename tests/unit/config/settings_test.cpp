@@ -183,6 +183,21 @@ TEST(Settings, MissingFileIsNoInput) {
   EXPECT_EQ(caught([&] { settings.load_file("/nonexistent/demo.toml"); }).code(), Exit::kNoInput);
 }
 
+TEST(Settings, ATableIsOneValueOrThePathOfAFile) {
+  Settings settings({"plan"});
+  settings.load_text("[plan.target]\nhidden_size = 64\nlayer_types = [\"a\"]\nrope = { theta = 1.5 }\n", "x.toml");
+  EXPECT_EQ(settings.get_table("plan.target").dump(), R"({"hidden_size":64,"layer_types":["a"],"rope":{"theta":1.5}})");
+  EXPECT_EQ(settings.origin("plan.target"), "x.toml:1:7");
+  Settings second({"plan"});
+  second.load_text(settings.resolved_toml(), "resolved.toml");
+  EXPECT_EQ(second.resolved(), settings.resolved());
+  settings.set("plan.target=target/config.json", "--set");
+  EXPECT_EQ(settings.get_table("plan.target").as_string(), "target/config.json");
+  settings.set("plan.target={ hidden_size = 8 }", "--set");
+  EXPECT_EQ(settings.get_table("plan.target").at("hidden_size").as_int(), 8);
+  EXPECT_THROW(settings.set("plan.target=\"a\" # b\nc", "--set"), Error);
+}
+
 TEST(Settings, WhatNobodyAppliedIsNamed) {
   Settings settings({"training"});
   settings.set("training.unroll=3", "--set");

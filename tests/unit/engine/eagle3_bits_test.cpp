@@ -64,9 +64,9 @@ model::Tensors batch(const Draft& draft, uint64_t number, Dtype compute) {
 
 std::vector<float> train(comm::Group& group, const EngineOptions& options) {
   Draft draft;
-  Engine engine(group, model::eagle3_training_spec(draft.config),
+  Engine engine(group, arch::describe_training(draft.config),
                 {model::eagle3_segment(draft.config, draft.vocabulary, draft.options)}, options);
-  arch::ModelSpec spec = model::eagle3_training_spec(draft.config);
+  arch::ModelSpec spec = arch::describe_training(draft.config);
   for (const arch::Parameter& parameter : spec.parameters) {
     engine.load(parameter.name, [&](int64_t lo, int64_t hi, std::span<float> to) {
       Rng rng(23, parameter.name);
@@ -92,7 +92,7 @@ std::vector<float> train(comm::Group& group, const EngineOptions& options) {
 class Eagle3Bits : public ::testing::TestWithParam<Dtype> {};
 
 TEST_P(Eagle3Bits, WorldsOf1To4AreEqual) {
-  EngineOptions options{.schedule = {.compute = GetParam(), .replicated = {"embed_tokens.weight", model::kTargetHead}}};
+  EngineOptions options{.schedule = {.compute = GetParam(), .replicated = {"embed_tokens.weight", arch::kTargetHead}}};
   std::vector<float> alone;
   for (int world : {1, 2, 3, 4}) {
     std::vector<float> record;

@@ -44,7 +44,7 @@ struct Both {
         {"step_weights", at::ones({kUnroll}, at::kFloat)}};
     std::copy(ids.begin(), ids.end(), in["input_ids"].data_ptr<int64_t>());
     const model::Segment segment = model::eagle3_traced_segment(shape, vocabulary, {.unroll = kUnroll});
-    model::Tensors all = tiny::weights(model::eagle3_training_spec(shape)), own;
+    model::Tensors all = tiny::weights(arch::describe_training(shape)), own;
     all["embed_tokens.weight"] = tiny::weights(arch::describe(target.decoder())).at("model.embed_tokens.weight");
     for (const std::string& name : segment.parameters) own[name] = all.at(name);
     return segment.forward(own, in);

@@ -49,8 +49,8 @@ struct Toy {
       vocabulary.t2d.mutable_data_ptr<bool>()[reference.used[i]] = true;
       vocabulary.d2t.mutable_data_ptr<int64_t>()[i] = reference.used[i] - i;
     }
-    for (const arch::Parameter& parameter : eagle3_training_spec(draft).parameters)
-      if (parameter.name != kTargetHead)
+    for (const arch::Parameter& parameter : arch::describe_training(draft).parameters)
+      if (parameter.name != arch::kTargetHead)
         reference.p[parameter.name] = random(parameter.name, numel(parameter.shape), parameter.shape.size() == 1);
     test::Vec head = random("head", draft.vocab * draft.target_hidden, false);
     for (const Dual& e : head) reference.head.push_back(e.v);
@@ -82,13 +82,13 @@ struct Toy {
   // fp32 leaves of the segment: the teacher's head cut to the draft vocabulary.
   Tensors parameters() const {
     Tensors all;
-    for (const arch::Parameter& parameter : eagle3_training_spec(draft).parameters) {
+    for (const arch::Parameter& parameter : arch::describe_training(draft).parameters) {
       at::Tensor value = at::zeros(parameter.shape, at::kFloat);
       for (int64_t i = 0; i < value.numel(); ++i) {
         int64_t width = draft.target_hidden;
         value.mutable_data_ptr<float>()[i] = static_cast<float>(
-            parameter.name == kTargetHead ? reference.head[reference.used[i / width] * width + i % width]
-                                          : reference.p.at(parameter.name)[i].v);
+            parameter.name == arch::kTargetHead ? reference.head[reference.used[i / width] * width + i % width]
+                                                : reference.p.at(parameter.name)[i].v);
       }
       all[parameter.name] = value.requires_grad_(parameter.trainable);
     }

@@ -82,7 +82,7 @@ TEST(TrainCheckpoint, ADraftWithoutOptimizerStateIsRefused) {
   std::ofstream(dir.path / "step-5" / "manifest.json") << text;
   comm::run_threads(1, [&](comm::Group& group) {
     arch::Eagle3 draft = test::toy_draft();
-    engine::Engine engine(group, model::eagle3_training_spec(draft),
+    engine::Engine engine(group, arch::describe_training(draft),
                           {model::eagle3_segment(draft, test::toy_vocabulary(draft), {3, false})}, {});
     Checkpoints checkpoints({dir.path});
     try {

@@ -126,7 +126,7 @@ inline void load_toy(engine::Engine& engine, const arch::ModelSpec& spec) {
 
 inline ToyRun run_toy(const ToyPlan& plan) {
   arch::Eagle3 draft = toy_draft();
-  arch::ModelSpec spec = model::eagle3_training_spec(draft);
+  arch::ModelSpec spec = arch::describe_training(draft);
   model::Eagle3Options options{plan.unroll, false};
   ToyRun run;
   run.exits.resize(plan.world);

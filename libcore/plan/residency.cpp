@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/residency.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "plan/interval.h"
+
+namespace sf::plan {
+namespace {
+
+struct Name {
+  Residency residency;
+  std::string_view name;
+};
+constexpr Name kNames[] = {{Residency::kReplicate, "replicate"},
+                           {Residency::kShard, "shard"},
+                           {Residency::kRows, "rows"},
+                           {Residency::kStream, "stream"},
+                           {Residency::kRowsStream, "rows+stream"},
+                           {Residency::kHost, "host"}};
+
+constexpr uint64_t kIdBytes = sizeof(int64_t);
+// One chunk is multiplied while the next is on its way.
+constexpr uint64_t kChunksHeld = 2;
+
+}  // namespace
+
+std::string_view name_of(Residency residency) {
+  for (const Name& one : kNames)
+    if (one.residency == residency) return one.name;
+  return "unknown";
+}
+
+std::optional<Residency> residency_from_name(std::string_view name) {
+  for (const Name& one : kNames)
+    if (one.name == name) return one.residency;
+  return std::nullopt;
+}
+
+std::string misfit(const arch::Table& table, Residency residency) {
+  bool both = table.looked_up && table.multiplied;
+  switch (residency) {
+    case Residency::kRows:
+      if (both) return "a tied table is a head too: rows+stream";
+      return table.multiplied ? "a head is multiplied whole, not looked up" : "";
+    case Residency::kStream:
+      if (both) return "a tied table is looked up too: rows+stream";
+      return table.looked_up ? "it is looked up, not multiplied" : "";
+    case Residency::kRowsStream:
+      return both ? "" : "only a tied table is used both ways";
+    default:
+      return "";
+  }
+}
+
+TableCost cost_of(const TableUse& use, Residency residency, int rank, int world) {
+  SF_CHECK(use.rows >= 0 && use.width >= 0 && use.lookups >= 0 && use.rounds >= 0, Exit::kSoftware,
+           "a table of {} x {}, looked up {} times", use.rows, use.width, use.lookups);
+  uint64_t element = size_of(use.type);
+  auto row = static_cast<uint64_t>(use.width) * element;
+  uint64_t whole = static_cast<uint64_t>(use.rows) * row;
+  auto bytes_of = [&](int of) {
+    return static_cast<uint64_t>(dim0_interval({use.rows, use.width}, of, world).size()) * element;
+  };
+  uint64_t mine = bytes_of(rank), chunk = bytes_of(0), others = whole - mine;
+  auto lookups = static_cast<uint64_t>(use.lookups), rounds = static_cast<uint64_t>(use.rounds);
+  // Ids go out, rows come back; those of the own interval stay.
+  uint64_t exchanged = world > 1 ? lookups * (row + kIdBytes) * static_cast<uint64_t>(world - 1) / world : 0;
+  uint64_t streamed = world > 1 ? kChunksHeld * chunk : 0;
+  switch (residency) {
+    case Residency::kReplicate:
+      return {whole, whole, 0, 0};
+    case Residency::kShard:
+      return {mine, world > 1 ? mine + whole : mine, others, 0};
+    case Residency::kRows:
+      return {mine, mine + lookups * row, rounds * exchanged, 0};
+    case Residency::kStream:
+      return {mine, mine + streamed, 2 * rounds * others, 0};
+    case Residency::kRowsStream:
+      return {mine, mine + lookups * row + streamed, rounds * (exchanged + 2 * others), 0};
+    case Residency::kHost:
+      return {0, 0, 0, whole};
+  }
+  fail(Exit::kSoftware, "unknown residency");
+}
+
+}  // namespace sf::plan

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shadow of model/eagle3.cpp.
+#include <map>
+#include <string>
+
+#include "base/error.h"
+#include "plan/shadow_ops.h"
+#include "plan/work.h"
+
+namespace sf::plan {
+namespace {
+
+// Scalars and metrics have no shadow: measured, they move a peak by less than 0.3 %. A prediction must not be below.
+constexpr uint64_t kMargin = 128;
+
+class Unroll {
+ public:
+  // `ops` outlives the backward pass: what it records points to it.
+  Unroll(Tape& tape, ShadowOps& ops, const arch::Eagle3& draft, int unroll, Dtype compute,
+         const arch::Eagle3Batch& batch)
+      : tape_(tape), ops_(ops), d_(draft), unroll_(unroll), compute_(compute), b_(batch), all_(b_.rows * b_.width) {
+    arch::ModelSpec spec = arch::describe_training(draft);
+    for (const arch::Parameter& parameter : spec.parameters)
+      p_[parameter.name] =
+          parameter.trainable ? tape_.leaf(parameter.shape, compute) : tape_.borrowed(parameter.shape, compute);
+    int64_t length = b_.width + unroll_;
+    for (int i = 0; i < 2; ++i) kept_.push_back(tape_.make({length, d_.head_dim / 2}, Dtype::kF32));
+    for (int64_t count : {b_.active, b_.width, b_.rows}) kept_.push_back(tape_.make({count}, Dtype::kI64));
+  }
+
+  Shade run() {
+    Shades hidden, rows;
+    for (size_t k = 0; k < b_.step_labels.size(); ++k) {
+      hidden.push_back(k == 0 ? first_step() : later_step(hidden.back()));
+      rows.push_back(ops_.index_select(hidden.back(), b_.step_labels[k]));
+    }
+    Shades logits = ops_.split_rows(draft_logits(ops_.cat_rows(rows)), b_.step_labels);
+    Shade teacher = ask_teacher();
+    Shade sums = tape_.make({unroll_, 3}, Dtype::kF64), loss;
+    for (size_t k = 0; k < logits.size(); ++k) {
+      Shade judged = teacher;
+      if (b_.step_labels[k] != b_.labels) judged = ops_.index_select(teacher, b_.step_labels[k]);
+      Shade term = ops_.scaled(ops_.soft_cross_entropy(logits[k], judged));
+      loss = k == 0 ? term : ops_.add(loss, term);
+    }
+    return loss;
+  }
+
+ private:
+  const Shade& parameter(const std::string& name) const { return p_.at(name + ".weight"); }
+  Shade linear(const Shade& x, const std::string& name) { return ops_.linear(x, parameter(name)); }
+  Shade norm(const Shade& x, const std::string& name) { return ops_.norm(x, parameter(name)); }
+
+  Shade ask_teacher() {
+    Shade known = tape_.make({b_.labels, 1}, Dtype::kF32);
+    Shade top1 = tape_.make({b_.labels}, Dtype::kI64), lse = tape_.make({b_.labels}, Dtype::kF32);
+    Shade picked = tape_.make({b_.labels, d_.target_hidden}, compute_);
+    Shade states = tape_.make({b_.labels, d_.target_hidden}, compute_);
+    picked = {};
+    teacher_.assign({top1, lse});
+    return ops_.linear(states, p_.at(arch::kTargetHead));
+  }
+
+  Shade feature() {
+    Shade captured = tape_.make({b_.keys, 3 * d_.target_hidden}, compute_);
+    if (d_.fc_norm) {
+      Shades chunks;
+      for (int c = 0; c < 3; ++c) {
+        Shade chunk = captured.as({b_.keys, d_.target_hidden});
+        chunk.dense = false;
+        chunks.push_back(ops_.norm(chunk, p_.at("fc_norm." + std::to_string(c) + ".weight")));
+      }
+      captured = ops_.cat_columns(chunks);
+    }
+    return linear(captured, "fc");
+  }
+
+  Shade attention_input(int64_t count, const Shade& hidden) {
+    Shade ids = tape_.make({count}, Dtype::kI64);
+    Shade embedded = norm(tape_.make({count, d_.hidden}, compute_), "midlayer.input_layernorm");
+    Shade carried = norm(hidden, "midlayer.hidden_norm");
+    return ops_.cat_columns({embedded, carried});
+  }
+
+  // [n, heads hd] at its places of [B, heads, S, hd].
+  Shade spread(const Shade& packed, int64_t heads) {
+    Shade whole = packed.shape[0] == all_ ? packed : ops_.index_copy_into_zeros(packed, all_);
+    return ops_.split_heads(whole, {b_.rows, heads, b_.width, d_.head_dim});
+  }
+
+  void remember(const Shade& input) {
+    {
+      Shade packed = linear(input, "midlayer.self_attn.k_proj");
+      Shade wide = spread(packed, d_.kv_heads);
+      keys_.push_back(ops_.rotary(wide));
+    }
+    Shade packed = linear(input, "midlayer.self_attn.v_proj");
+    values_.push_back(spread(packed, d_.kv_heads));
+  }
+
+  Shade attend(const Shade& input) {
+    Shade q;
+    {
+      Shade packed = linear(input, "midlayer.self_attn.q_proj");
+      Shade wide = spread(packed, d_.heads);
+      q = ops_.rotary(wide);
+    }
+    Shade seen = ops_.attention(q, keys_, values_);
+    Shade merged = ops_.merge_heads(seen, {all_, d_.heads * d_.head_dim});
+    if (b_.active != all_) merged = ops_.index_select(merged, b_.active);
+    return linear(merged, "midlayer.self_attn.o_proj");
+  }
+
+  Shade feed_forward(const Shade& h) {
+    Shade x = norm(h, "midlayer.post_attention_layernorm"), mixed;
+    {
+      Shade up = linear(x, "midlayer.mlp.up_proj"), gate = linear(x, "midlayer.mlp.gate_proj");
+      mixed = ops_.swiglu(gate, up);
+    }
+    Shade down = linear(mixed, "midlayer.mlp.down_proj");
+    return ops_.add(h, down);
+  }
+
+  Shade first_step() {
+    Shade key_slots = tape_.make({b_.keys}, Dtype::kI64), active_in_keys = tape_.make({b_.active}, Dtype::kI64);
+    Shade carried = feature();
+    Shade input = attention_input(b_.keys, carried);
+    remember(input);
+    bool whole = b_.keys == b_.active;
+    Shade residual = whole ? carried : ops_.index_select(carried, b_.active);
+    Shade query = whole ? input : ops_.index_select(input, b_.active);
+    Shade attended = attend(query);
+    Shade sum = ops_.add(residual, attended);
+    return feed_forward(sum);
+  }
+
+  Shade later_step(const Shade& hidden) {
+    Shade input = attention_input(b_.active, hidden);
+    remember(input);
+    Shade attended = attend(input);
+    Shade sum = ops_.add(hidden, attended);
+    return feed_forward(sum);
+  }
+
+  Shade draft_logits(const Shade& rows) {
+    Shade x = d_.norm_output ? norm(rows, "norm") : rows;
+    return linear(x, "lm_head");
+  }
+
+  Tape& tape_;
+  ShadowOps& ops_;
+  const arch::Eagle3& d_;
+  int unroll_;
+  Dtype compute_;
+  const arch::Eagle3Batch& b_;
+  int64_t all_;
+  std::map<std::string, Shade> p_;
+  Shades kept_, teacher_, keys_, values_;
+};
+
+}  // namespace
+
+arch::Eagle3Batch full_eagle3_batch(int64_t rows, int64_t width, int unroll, bool reference_quirks) {
+  SF_CHECK(rows >= 1 && width >= 2 && unroll >= 1, Exit::kSoftware, "a micro-batch of {} x {} tokens, {} steps", rows,
+           width, unroll);
+  // The last token's teacher is unknown; the reference takes it all the same.
+  int64_t reach = reference_quirks ? width : width - 1;
+  arch::Eagle3Batch batch{rows, width, rows * reach, rows * reach, rows * reach, {}};
+  for (int64_t k = 0; k < unroll && k < reach; ++k) batch.step_labels.push_back(rows * (reach - k));
+  return batch;
+}
+
+uint64_t eagle3_work(const arch::Eagle3& draft, int unroll, Dtype compute, const arch::Eagle3Batch& batch) {
+  Tape tape;
+  Shade weights = tape.make({unroll}, Dtype::kF32);
+  ShadowOps ops(tape);
+  Shade loss = Unroll(tape, ops, draft, unroll, compute, batch).run();
+  Shades seed{tape.make({}, Dtype::kF32)};
+  tape.run_backward({loss}, std::move(seed));
+  return tape.peak() + tape.peak() / kMargin;
+}
+
+}  // namespace sf::plan

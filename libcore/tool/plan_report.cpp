@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/plan_report.h"
+
+#include <algorithm>
+
+namespace sf::tool {
+
+PlanReport make_report(PlanRequest request) {
+  PlanReport report{.request = std::move(request), .schedule = {}, .totals = {}, .traffic = {}, .tables = {}};
+  const PlanRequest& r = report.request;
+  report.schedule = plan::make_schedule(r.spec, r.spec.segments, r.options);
+  for (int rank = 0; rank < r.options.world; ++rank) {
+    report.totals.push_back(plan::totals_of(report.schedule, r.load, rank));
+    report.traffic.push_back(plan::traffic_of(report.schedule, r.load, rank));
+  }
+  for (const arch::Table& table : r.spec.tables) {
+    const arch::Parameter* parameter = r.spec.find(table.parameter);
+    plan::TableUse use{parameter->shape[0], parameter->shape[1], r.options.compute, table.looked_up ? r.lookups : 0,
+                       plan::rounds_of(report.schedule, r.load)};
+    bool whole = r.options.replicated.contains(table.parameter);
+    report.tables.push_back({table, use, whole ? plan::Residency::kReplicate : plan::Residency::kShard});
+  }
+  return report;
+}
+
+int PlanReport::fullest_rank() const {
+  auto fuller = [](const plan::Totals& a, const plan::Totals& b) { return a.resident < b.resident; };
+  return static_cast<int>(std::max_element(totals.begin(), totals.end(), fuller) - totals.begin());
+}
+
+uint64_t PlanReport::missing() const {
+  uint64_t wanted = totals[static_cast<size_t>(fullest_rank())].resident;
+  return request.memory > 0 && wanted > request.memory ? wanted - request.memory : 0;
+}
+
+}  // namespace sf::tool

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// From settings to what a plan is made of: shapes of target and draft, micro-batches, limits.
+#pragma once
+#include <string>
+
+#include "app/command.h"
+#include "arch/decoder.h"
+#include "arch/dflash.h"
+#include "arch/eagle3.h"
+#include "config/settings.h"
+#include "tool/plan_advice.h"
+#include "tool/plan_report.h"
+
+namespace sf::tool {
+
+// What the data of a run is at most.
+struct Samples {
+  int64_t width = 0;          // tokens of a row
+  Dtype type = Dtype::kBF16;  // of captured features
+  uint64_t credit_bytes = 0;  // of samples under way to one rank; 0: they lie in files
+};
+// plan.* verbs: capture.max_length, capture.feature_dtype and stream.credit_mib.
+Samples apply_samples(config::Settings& settings);
+
+// From the shapes of what is trained and [training], [engine], [shard]; micro-batches are taken as full.
+PlanRequest eagle3_request(config::Settings& settings, const arch::Eagle3& draft, const Samples& samples, int world);
+PlanRequest dflash_request(config::Settings& settings, const arch::Dflash& draft, bool tied, const Samples& samples,
+                           int world);
+PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model, const Samples& samples, int world);
+
+// plan.algorithm, plan.target and plan.draft say which. kConfig naming the key for shapes that do not fit each other.
+PlanRequest plan_request(config::Settings& settings, int world);
+// Fills in the limits: `memory` of one rank (empty: what this host gives), `bandwidth` in bytes a second.
+void set_limits(PlanRequest& request, std::string_view memory, std::string_view bandwidth);
+inline constexpr const char* kUsualBandwidth = "10G";
+// Resolves, predicts and prints; kConfig, with what would help, if a rank needs more than it may use. Returns 0.
+int plan_by(app::Invocation& invocation, int world, const RequestOf& request_of);
+
+}  // namespace sf::tool

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// sf-shard plan, and how any verb prints its plan.
+#include <fmt/core.h>
+
+#include <charconv>
+
+#include "base/error.h"
+#include "config/apply.h"
+#include "tool/plan_advice.h"
+#include "tool/plan_request.h"
+#include "tool/verbs.h"
+
+namespace sf::tool {
+namespace {
+
+constexpr int kMostRanks = 65536;
+
+int ranks_of(const app::Invocation& invocation) {
+  std::string text = invocation.get("ranks", "1");
+  int ranks = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  SF_CHECK(error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= kMostRanks, Exit::kUsage,
+           "--ranks: wanted a whole number from 1 to {}, found '{}'", kMostRanks, text);
+  return ranks;
+}
+
+void print_plan(app::Invocation& invocation, const PlanReport& report, const std::vector<Advice>& advice) {
+  std::vector<std::string> lines = advice_lines(report, advice);
+  if (invocation.json_output()) {
+    Json json = plan_json(report), list = Json::array();
+    for (const Advice& one : advice)
+      list.push(Json::object().set("change", one.change).set("resident", one.resident).set("fits", one.fits));
+    invocation.result(json.set("advice", std::move(list)).dump());
+  } else {
+    std::string text = plan_text(report);
+    if (!lines.empty()) text += "\nwhat would help, the most first\n";
+    for (const std::string& line : lines) text += "  " + line + "\n";
+    text.pop_back();
+    invocation.result(text);
+  }
+  uint64_t missing = report.missing();
+  if (missing == 0) return;
+  int rank = report.fullest_rank();
+  fail(Exit::kConfig, "does not fit: rank {} needs {} bytes and may use {} ({}): {} bytes too many{}", rank,
+       report.totals[static_cast<size_t>(rank)].resident, report.request.memory, report.request.memory_origin, missing,
+       lines.empty() ? "" : "; what would help most: " + lines.front());
+}
+
+}  // namespace
+
+int plan_by(app::Invocation& invocation, int world, const RequestOf& request_of) {
+  config::Settings& settings = invocation.settings();
+  const config::Settings given = settings;  // before anything of it is applied
+  PlanRequest request = request_of(settings, world);
+  app::settle_settings(invocation);
+  PlanReport report = make_report(std::move(request));
+  std::vector<Advice> advice;
+  if (report.missing() > 0) advice = advise(report, given, request_of);
+  print_plan(invocation, report, advice);
+  return 0;
+}
+
+int shard_plan_verb(app::Invocation& invocation) {
+  return plan_by(invocation, ranks_of(invocation), [](config::Settings& settings, int world) {
+    PlanRequest request = plan_request(settings, world);
+    config::Apply limits(settings, "every rank", "tool");
+    std::string memory = limits.word("plan.memory");
+    set_limits(request, memory, limits.word("plan.bandwidth"));
+    return request;
+  });
+}
+
+}  // namespace sf::tool

@@ -1,0 +1,1 @@
+sf-shard plan

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "tool/memory_limit.h"
+#include "tool/plan_request.h"
+
+namespace sf::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+config::Settings settings_of(const std::string& toml) {
+  config::Settings settings({"plan", "engine", "shard", "training", "capture", "draft", "stream"});
+  settings.load_text(toml, "test.toml");
+  return settings;
+}
+
+const std::string kSmall = R"([plan.target]
+model_type = "qwen3"
+vocab_size = 512
+hidden_size = 64
+intermediate_size = 128
+num_hidden_layers = 8
+num_attention_heads = 4
+num_key_value_heads = 2
+head_dim = 16
+)";
+
+PlanReport report_of(const std::string& toml, int world) {
+  config::Settings settings = settings_of(toml);
+  PlanRequest request = plan_request(settings, world);
+  set_limits(request, settings.get_string("plan.memory"), kUsualBandwidth);
+  return make_report(std::move(request));
+}
+
+double processor_s() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+TEST(Plan, TheTargetsTableIsReadAsItsConfig) {
+  PlanReport report = report_of(kSmall, 2);
+  EXPECT_EQ(report.request.algorithm, "eagle3");
+  EXPECT_EQ(report.tables.size(), 2U);
+  EXPECT_EQ(report.schedule.parameters[0].shape, (Shape{512, 64}));
+}
+
+TEST(Plan, OfAHundredBillionParametersTakesLessThanATenthOfASecond) {
+  std::string toml =
+      "[plan]\nalgorithm = \"sft\"\n[plan.target]\nmodel_type = \"llama\"\nvocab_size = 128256\n"
+      "hidden_size = 10240\nintermediate_size = 32768\nnum_hidden_layers = 80\nnum_attention_heads = 80\n"
+      "num_key_value_heads = 8\n";
+  double best = 1;
+  for (int i = 0; i < 5; ++i) {
+    double start = processor_s();
+    PlanReport report = report_of(toml, 64);
+    EXPECT_GT(report.request.spec.parameter_count(), int64_t{100'000'000'000});
+    EXPECT_FALSE(plan_text(report).empty());
+    EXPECT_FALSE(plan_json(report).dump().empty());
+    best = std::min(best, processor_s() - start);
+  }
+  EXPECT_LT(best, 0.1 * 2) << "seconds of processor time; twice the goal: builds with sanitizers are slower";
+}
+
+TEST(Plan, WhatDoesNotFitSaysByHowManyBytes) {
+  PlanReport report = report_of(kSmall + "[plan]\nmemory = \"1000000\"\n", 2);
+  uint64_t wanted = report.totals[static_cast<size_t>(report.fullest_rank())].resident;
+  ASSERT_GT(wanted, 1000000U);
+  EXPECT_EQ(report.missing(), wanted - 1000000);
+}
+
+TEST(Plan, AnOptionThatIsGivenReachesThePlanAndIsEchoed) {
+  config::Settings settings = settings_of(kSmall + "[training]\nshard_frozen_tables = true\n");
+  PlanRequest request = plan_request(settings, 2);
+  EXPECT_TRUE(request.options.replicated.empty());
+  std::vector<std::string> left = settings.unapplied();
+  EXPECT_EQ(std::find(left.begin(), left.end(), "training.shard_frozen_tables"), left.end());
+}
+
+TEST(Plan, AdviceIsWhatEachChangeWasTriedToGive) {
+  config::Settings settings = settings_of(kSmall +
+                                          "[plan]\nmemory = \"2000000\"\n[training]\nbatch_size = 2\n"
+                                          "[capture]\nmax_length = 128\n");
+  RequestOf request_of = [](config::Settings& own, int world) {
+    PlanRequest request = plan_request(own, world);
+    set_limits(request, own.get_string("plan.memory"), kUsualBandwidth);
+    return request;
+  };
+  config::Settings first = settings;
+  PlanReport report = make_report(request_of(first, 2));
+  ASSERT_GT(report.missing(), 0U);
+  std::vector<Advice> advice = advise(report, settings, request_of);
+  ASSERT_GE(advice.size(), 3U);
+  for (size_t i = 1; i < advice.size(); ++i) EXPECT_LE(advice[i - 1].resident, advice[i].resident);
+  auto smaller = std::find_if(advice.begin(), advice.end(), [](const Advice& one) {
+    return one.change == "training.batch_size=1 with training.micro_batches=16";
+  });
+  ASSERT_NE(smaller, advice.end());
+  config::Settings changed = settings;
+  changed.set("training.batch_size=1", "test");
+  changed.set("training.micro_batches=16", "test");
+  PlanReport then = make_report(request_of(changed, 2));
+  EXPECT_EQ(smaller->resident, then.totals[static_cast<size_t>(then.fullest_rank())].resident);
+}
+
+TEST(Plan, NoLineOfTheTextIsWiderThanAHundredColumns) {
+  std::istringstream text(plan_text(report_of(kSmall, 4)));
+  for (std::string line; std::getline(text, line);) EXPECT_LE(line.size(), 100U) << line;
+}
+
+TEST(Plan, TheRecordHoldsEveryIntervalAndEveryCollective) {
+  PlanReport report = report_of(kSmall, 3);
+  Json json = plan_json(report);
+  EXPECT_EQ(json.at("parameters").as_array().size(), report.schedule.parameters.size());
+  for (const Json& parameter : json.at("parameters").as_array())
+    EXPECT_EQ(parameter.at("intervals").as_array().size(), 3U);
+  EXPECT_EQ(json.at("first_round").as_array().size(), report.schedule.round.size());
+  EXPECT_EQ(json.at("ranks").as_array().size(), 3U);
+}
+
+TEST(Plan, ADraftOfAnotherTargetIsRefusedNamingTheKey) {
+  config::Settings settings = settings_of(kSmall + "[plan.draft]\nvocab_size = 100\ndraft_vocab_size = 10\n");
+  try {
+    plan_request(settings, 1);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Exit::kConfig);
+    EXPECT_NE(std::string(error.what()).find("plan.draft"), std::string::npos) << error.what();
+  }
+}
+
+TEST(MemoryLimit, BytesAreReadWithTheirUnit) {
+  EXPECT_EQ(bytes_from_text("4096", "x"), 4096U);
+  EXPECT_EQ(bytes_from_text("1.5GiB", "x"), 1610612736U);
+  EXPECT_EQ(bytes_from_text("2G", "x"), 2000000000U);
+  for (const char* text : {"", "GiB", "-1", "1 parsec", "0", "nan", "1e30G"})
+    EXPECT_THROW(bytes_from_text(text, "x"), Error) << text;
+}
+
+struct FakeRoot {
+  fs::path path = fs::temp_directory_path() / fs::path("sf-limit-" + std::to_string(getpid()));
+  FakeRoot() { fs::create_directories(path); }
+  ~FakeRoot() { fs::remove_all(path); }
+  void write(const std::string& name, const std::string& text) const {
+    fs::create_directories((path / name).parent_path());
+    std::ofstream(path / name) << text;
+  }
+};
+
+TEST(MemoryLimit, TheSmallestLimitOfTheControlGroupsHolds) {
+  FakeRoot root;
+  root.write("proc/self/cgroup", "0::/a/b\n");
+  root.write("proc/meminfo", "MemTotal: 9 kB\nMemAvailable:   1000 kB\n");
+  root.write("sys/fs/cgroup/a/memory.max", "8000\n");
+  root.write("sys/fs/cgroup/a/b/memory.max", "max\n");
+  MemoryLimit limit = memory_limit("", 4, root.path);
+  EXPECT_EQ(limit.bytes, 2000U);
+  EXPECT_EQ(limit.origin, "limit of the control group / 4 ranks");
+}
+
+TEST(MemoryLimit, WithoutALimitItIsTheHostsFreeMemory) {
+  FakeRoot root;
+  root.write("proc/self/cgroup", "0::/\n");
+  root.write("proc/meminfo", "MemTotal: 9 kB\nMemAvailable:   1000 kB\n");
+  EXPECT_EQ(memory_limit("", 2, root.path).bytes, 512000U);
+  EXPECT_EQ(memory_limit("1G", 2, root.path).bytes, 1000000000U);
+}
+
+}  // namespace
+}  // namespace sf::tool
