@@ -54,6 +54,8 @@ void add_training(std::vector<Key>& keys) {
           whole("training.checkpoint_every", 0, 0, kMostInt, "steps between checkpoints; 0: only the last one"),
           whole("training.keep_checkpoints", 2, 1, 1e6, "how many of the newest checkpoints to keep"),
           whole("training.log_every", 10, 1, 1e9, "steps between lines in the log"),
+          whole("training.trace_every", 100, 0, 1e9,
+                "steps between those whose spans every rank records, beside the second; 0: none"),
           whole("training.max_bad_steps", 8, 1, 1e6, "give up after this many non-finite steps in a row"),
           whole("training.unroll", 7, 1, 32, "unrolled draft steps (training-time test)"),
           flag("training.shard_frozen_tables", false, "shard frozen tables over the ranks too (fsdp2 only)"),

@@ -12,6 +12,7 @@
 #include "config/apply.h"
 #include "run/chats.h"
 #include "run/entry.h"
+#include "run/synthetic.h"
 #include "run/target.h"
 #include "stream/feature_dir.h"
 #include "stream/producer.h"
@@ -166,6 +167,8 @@ int to_stream(app::Invocation& invocation, Capture& capture) {
 }
 
 int capture_features(app::Invocation& invocation) {
+  if (invocation.has("synthetic")) return synthetic_features(invocation);
+  SF_CHECK(!invocation.has("n"), Exit::kUsage, "--n counts rows of --synthetic; give both");
   bool to_dir = invocation.has("output");
   SF_CHECK(!to_dir || !fs::exists(invocation.get("output")), Exit::kCantCreate,
            "{} exists; remove it or choose another -o", invocation.get("output"));

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "comm/network.h"
+#include "comm/trace.h"
 #include "run/training.h"
 
 namespace sf::run {
@@ -79,7 +80,7 @@ std::unique_ptr<comm::Group> make_group(app::Invocation& invocation) {
   settings.applied("comm.join_deadline_s", fmt::format("{}", settings.get_float("comm.join_deadline_s")), connections,
                    "comm");
   if (ranks.world > 1) invocation.set_state_report([raw = group.get()] { return raw->state_text(); });
-  return group;
+  return comm::traced(std::move(group));
 }
 
 }  // namespace sf::run

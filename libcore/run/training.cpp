@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "comm/trace.h"
 #include "config/apply.h"
 #include "tensor/threads.h"
 #include "tool/apply_schedule.h"
@@ -166,6 +167,7 @@ class RunReport::Sink : public MetricSink {
 RunReport::RunReport(app::Invocation& invocation, comm::Group& group, const RunDir& run, int64_t resumed_step,
                      int64_t steps)
     : invocation_(invocation), first_rank_(group.rank() == 0) {
+  record_spans(group, run, resumed_step);
   if (!first_rank_) return;
   fs::path file = run.path() / "metrics.jsonl";
   if (resumed_step == 0) fs::remove(file);
@@ -173,6 +175,25 @@ RunReport::RunReport(app::Invocation& invocation, comm::Group& group, const RunD
   Json facts = Json::object().set("command", invocation.command_line()).set("ranks", int64_t{group.world()});
   facts.set("threads", int64_t{tensor::threads()}).set("group", std::string(group.kind())).set("steps", steps);
   sink_->writer().event("run", resumed_step, facts);
+}
+
+// The second step is the first steady one; then every training.trace_every-th.
+void RunReport::record_spans(comm::Group& group, const RunDir& run, int64_t resumed_step) {
+  comm::Trace* trace = comm::trace_of(group);
+  int64_t every = Apply(invocation_.settings(), "spans of every rank", "run").whole("training.trace_every");
+  auto file = [&](int rank) { return run.path() / fmt::format("spans-{}.jsonl", rank); };
+  if (group.rank() == 0)
+    for (int gone = group.world(); fs::remove(file(gone)); ++gone) {
+    }
+  if (!trace || every == 0) return;
+  spans_ = std::make_unique<report::SpanWriter>(file(group.rank()), resumed_step, group.rank());
+  trace->wanted = [this, every](int64_t step) { return (step == 2 || step % every == 0) && spans_->has_room(); };
+  trace->sink = [this](int64_t step, const std::vector<comm::Span>& spans, size_t dropped) {
+    std::vector<report::Span> records;
+    for (const comm::Span& span : spans)
+      records.push_back({std::string(name_of(span.kind)), span.name, span.begin, span.end, span.waited, span.bytes});
+    spans_->write(step, records, dropped);
+  };
 }
 
 RunReport::~RunReport() = default;

@@ -12,6 +12,7 @@
 #include "comm/group.h"
 #include "engine/engine.h"
 #include "report/metrics.h"
+#include "report/spans.h"
 #include "stream/sample.h"
 #include "train/loop.h"
 
@@ -50,7 +51,7 @@ void check_same_run(app::Invocation& invocation, const ckpt::Manifest& before, c
 // Threads, instruction set and library versions that bits depend on.
 Json numerics(app::Invocation& invocation);
 
-// Metrics file, log lines and progress of rank 0; the verb's ending on all.
+// Metrics file, log lines and progress of rank 0; every rank's spans; the verb's ending on all. Outlives the loop.
 class RunReport {
  public:
   RunReport(app::Invocation& invocation, comm::Group& group, const RunDir& run, int64_t resumed_step, int64_t steps);
@@ -60,9 +61,11 @@ class RunReport {
 
  private:
   class Sink;
+  void record_spans(comm::Group& group, const RunDir& run, int64_t resumed_step);
   app::Invocation& invocation_;
   bool first_rank_;
   std::unique_ptr<Sink> sink_;
+  std::unique_ptr<report::SpanWriter> spans_;  // RUN/spans-RANK.jsonl
 };
 
 }  // namespace sf::run

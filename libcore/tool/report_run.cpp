@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tool/report_run.h"
 
+#include <charconv>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "report/report.h"
+#include "report/spans.h"
+#include "report/svg.h"
 
 namespace sf::tool {
 namespace {
@@ -38,11 +41,39 @@ Json acceptance_record(const std::string& label, const std::filesystem::path& fi
   return labelled;
 }
 
+int64_t wanted_step(const app::Invocation& invocation) {
+  if (!invocation.has("step")) return 0;
+  std::string text = invocation.get("step");
+  int64_t step = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+  SF_CHECK(error == std::errc() && end == text.data() + text.size() && step > 0, Exit::kUsage,
+           "--step {}: wanted a whole number from 1", text);
+  return step;
+}
+
+int report_trace(app::Invocation& invocation, const std::filesystem::path& run) {
+  std::filesystem::path out = invocation.get("output", (run / "trace.svg").string());
+  report::StepSpans spans = report::read_spans(run, wanted_step(invocation));
+  std::string picture = report::standalone(report::timeline(spans));
+  if (invocation.plan_only()) {
+    invocation.result("would write " + out.string());
+    return 0;
+  }
+  refuse_to_replace(out);
+  write_atomic(out, picture);
+  Json json = Json::object().set("picture", out.string()).set("step", spans.step);
+  json.set("ranks", static_cast<int64_t>(spans.ranks.size()));
+  invocation.result(invocation.json_output() ? json.dump() : out.string());
+  return 0;
+}
+
 }  // namespace
 
 int report_run(app::Invocation& invocation) {
   std::filesystem::path run = invocation.positional().front();
   SF_CHECK(std::filesystem::is_directory(run), Exit::kNoInput, "{} is no directory of a run", run.string());
+  if (invocation.has("trace")) return report_trace(invocation, run);
+  SF_CHECK(!invocation.has("step"), Exit::kUsage, "--step chooses what --trace draws; give both");
   std::filesystem::path out = invocation.get("output", (run / "report.html").string());
   std::vector<Json> acceptance;
   for (const auto& [label, file] : sources_of(invocation, run)) {

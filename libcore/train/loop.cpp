@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "plan/interval.h"
 #include "tensor/convert.h"
+#include "train/perf.h"
 
 namespace sf::train {
 
@@ -53,7 +54,8 @@ Loop::Loop(engine::Engine& engine, data::Feed& feed, const Objective& objective,
       checkpoints_(checkpoints),
       options_(std::move(options)),
       sink_(sink),
-      stop_(std::move(stop)) {
+      stop_(std::move(stop)),
+      trace_(comm::trace_of(engine.group())) {
   check(options_.windows);
   check(options_.schedule);
   SF_CHECK(options_.steps >= 1 && options_.steps <= options_.windows.steps(), Exit::kConfig,
@@ -72,9 +74,18 @@ LoopEnd Loop::run(const Progress& progress) {
   }
 }
 
+void Loop::phase(comm::Span::Kind kind) {
+  if (trace_) trace_->phase(kind);
+}
+
 LoopEnd Loop::run_steps() {
+  step_began_ = monotonic_s();
+  bytes_before_ = engine_.group().traffic().bytes_sent;
   while (progress_.step < options_.steps) {
+    if (trace_) trace_->begin_step(progress_.step + 1);
+    phase(comm::Span::Kind::kData);
     Window window = fetch();
+    phase(comm::Span::Kind::kCompute);
     Agreed agreed = agree(window);
     if (agreed.failure != Exit::kOk) {
       std::string who =
@@ -82,9 +93,12 @@ LoopEnd Loop::run_steps() {
       return leave(agreed.failure, who);
     }
     if (agreed.stop) return leave(Exit::kAgain, "stopped by request");
+    compute_began_ = monotonic_s();
     update(agreed, train(window, agreed));
+    phase(comm::Span::Kind::kPublish);
     bool due = options_.checkpoint_every > 0 && progress_.step % options_.checkpoint_every == 0;
     if (due || agreed.publish) checkpoints_.save(engine_, progress_);
+    if (trace_) trace_->end_step();
   }
   return leave(Exit::kOk, "");
 }
@@ -205,11 +219,13 @@ std::vector<double> Loop::sum_in_global_order(const std::vector<double>& mine, i
 }
 
 void Loop::update(const Agreed& agreed, const std::vector<double>& sums) {
+  phase(comm::Span::Kind::kOptimizer);
   double lr = rate(options_.schedule, progress_.step);
   engine::StepResult result;
   // A window of void positions alone consumes them and changes nothing.
   bool trained = objective_.trains(agreed.counts);
   if (trained) result = engine_.step(lr, options_.max_norm, options_.adamw);
+  compute_s_ = monotonic_s() - compute_began_;
   ++progress_.step;
   progress_.cursor = agreed.end;
   progress_.voids += agreed.voids;
@@ -237,14 +253,24 @@ void Loop::report(const Agreed& agreed, const std::vector<double>& sums, double 
   sink_->scalar(step, "positions", static_cast<double>(agreed.end - agreed.begin));
   sink_->scalar(step, "voids", static_cast<double>(agreed.voids));
   sink_->scalar(step, "skipped", result.skipped);
-  report_machine();
+  report_machine(agreed);
   sink_->flush(step);
 }
 
 // This rank's seconds since the last step, and its memory.
-void Loop::report_machine() {
+void Loop::report_machine(const Agreed& agreed) {
   int64_t step = progress_.step;
   engine::StepTimes times = engine_.take_times();
+  double began = std::exchange(step_began_, monotonic_s());
+  uint64_t sent = engine_.group().traffic().bytes_sent;
+  PerfWindow window{.elapsed_s = step_began_ - began,
+                    .data_wait_s = data_s_,
+                    .compute_s = compute_s_,
+                    .exposed_s = times.communication,
+                    .samples = static_cast<int64_t>(agreed.end - agreed.begin) - agreed.voids,
+                    .tokens = agreed.tokens,
+                    .bytes_sent = sent - std::exchange(bytes_before_, sent)};
+  for (const auto& [name, value] : perf_counters(window)) sink_->scalar(step, name, value);
   sink_->scalar(step, "time_data_s", std::exchange(data_s_, 0));
   sink_->scalar(step, "time_forward_s", times.forward);
   sink_->scalar(step, "time_backward_s", times.backward);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/metric_sink.h"
+#include "comm/trace.h"
 #include "data/feed.h"
 #include "engine/engine.h"
 #include "train/checkpoint.h"
@@ -74,7 +75,8 @@ class Loop {
   std::vector<double> sum_in_global_order(const std::vector<double>& mine, int64_t micro_batches);
   void update(const Agreed& agreed, const std::vector<double>& sums);
   void report(const Agreed& agreed, const std::vector<double>& sums, double lr, const engine::StepResult& result);
-  void report_machine();
+  void report_machine(const Agreed& agreed);
+  void phase(comm::Span::Kind kind);
   LoopEnd leave(Exit exit, std::string reason);
   Deadline deadline(double more_s = 0) const;
 
@@ -86,7 +88,10 @@ class Loop {
   MetricSink* sink_;
   std::function<Stop()> stop_;
   Progress progress_;
+  comm::Trace* trace_;  // of a traced group, else null
   double data_s_ = 0;
+  double step_began_ = 0, compute_began_ = 0, compute_s_ = 0;
+  uint64_t bytes_before_ = 0;
 };
 
 }  // namespace sf::train

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/synthetic.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+
+#include "arch/decoder.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "ckpt/draft.h"
+#include "config/apply.h"
+#include "run/answers.h"
+#include "run/target.h"
+#include "stream/feature_dir.h"
+
+namespace sf::run {
+namespace {
+
+namespace fs = std::filesystem;
+using config::Apply;
+
+constexpr int64_t kMostRows = 1 << 24;
+
+struct KnownShape {
+  std::string_view name;
+  int64_t vocab, hidden, layers;
+};
+constexpr KnownShape kKnown[] = {{"qwen3-8b", 151936, 4096, 36},
+                                 {"qwen3-4b", 151936, 2560, 36},
+                                 {"llama-3.1-8b", 128256, 4096, 32},
+                                 {"smollm2-135m", 49152, 576, 30}};
+
+int64_t whole_number(std::string_view what, const std::string& text, int64_t most) {
+  int64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  SF_CHECK(error == std::errc() && end == text.data() + text.size() && value >= 1 && value <= most, Exit::kUsage,
+           "{}: wanted a whole number from 1 to {}, found '{}'", what, most, text);
+  return value;
+}
+
+stream::Contract eagle3_shape(int64_t vocab, int64_t hidden, const std::vector<std::string>& layers) {
+  stream::Contract contract;
+  contract.algorithm = "eagle3";
+  contract.vocab = vocab;
+  contract.hidden = hidden;
+  contract.layers = layers;
+  return contract;
+}
+
+std::vector<std::string> default_layers(int64_t count) {
+  return {"2", std::to_string(count / 2), std::to_string(count - 3), "final_norm"};
+}
+
+stream::Contract of_directory(const std::string& dir) {
+  ckpt::Checkpoint files = ckpt::Checkpoint::open(dir);
+  if (!files.config().contains("draft_vocab_size")) {
+    arch::Decoder target = arch::decoder_from_config(files.config());
+    SF_CHECK(target.layers >= 4, Exit::kConfig, "{} has {} layers; a draft captures three of at least 4", dir,
+             target.layers);
+    stream::Contract contract = eagle3_shape(target.vocab, target.hidden, default_layers(target.layers));
+    contract.target = files.identity();
+    return contract;
+  }
+  arch::Eagle3 draft = arch::eagle3_from_config(files.config());
+  stream::Contract contract = eagle3_shape(draft.vocab, draft.target_hidden, eagle3_layers(draft));
+  ckpt::TargetLink link = ckpt::target_of(files);
+  contract.target = link.identity;
+  contract.tokenizer = link.tokenizer;
+  contract.chat_template = link.chat_template;
+  return contract;
+}
+
+HostTensor random_states(const Rng& rng, uint64_t row, Shape shape, Dtype type) {
+  HostTensor wide(Dtype::kF32, shape), states(type, std::move(shape));
+  std::span<float> values = wide.as<float>();
+  for (size_t i = 0; i < values.size(); ++i) values[i] = rng.normal(row, i);
+  convert(wide.view().span(), Dtype::kF32, {states.data(), states.bytes()}, type);
+  return states;
+}
+
+uint64_t row_bytes(const stream::Contract& contract) {
+  uint64_t states = contract.layers.size() * static_cast<uint64_t>(contract.hidden);
+  uint64_t ids_mask_best_lse = 4 + 1 + 4 + 4;
+  return static_cast<uint64_t>(contract.max_length) *
+         (ids_mask_best_lse + states * size_of(*dtype_from_name(contract.feature_dtype)));
+}
+
+stream::Contract complete(app::Invocation& invocation, stream::Contract contract) {
+  config::Settings& settings = invocation.settings();
+  std::string rows = fmt::format("{} rows", contract.rows);
+  contract.max_length = Apply(settings, rows, "run").whole("capture.max_length");
+  contract.order_seed = static_cast<uint64_t>(Apply(settings, rows, "stream").whole("data.order_seed"));
+  contract.feature_dtype = name_of(*dtype_from_config(
+      Apply(settings, fmt::format("{} layers", contract.layers.size()), "run").word("capture.feature_dtype")));
+  contract.compute_dtype = contract.feature_dtype;
+  contract.mask_rule = "turn";
+  contract.data = "synthetic";
+  Apply without(settings, "0 targets (the features are random numbers)", "run");
+  for (const std::string& key : settings.given_keys())
+    if (key != "capture.max_length" && key != "data.order_seed" && key != "capture.feature_dtype") without.nothing(key);
+  return contract;
+}
+
+}  // namespace
+
+stream::Contract synthetic_contract(const std::string& shape) {
+  std::error_code ignored;
+  if (fs::is_directory(shape, ignored)) return of_directory(shape);
+  size_t slash = shape.find('/');
+  std::string name = shape.substr(0, slash);
+  int64_t scale = slash == std::string::npos ? 1 : whole_number("--synthetic " + shape, shape.substr(slash + 1), 4096);
+  std::string names;
+  for (const KnownShape& known : kKnown) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", known.name);
+    if (known.name != name) continue;
+    SF_CHECK(known.hidden % scale == 0, Exit::kUsage, "--synthetic {}: the hidden size {} is no multiple of {}", shape,
+             known.hidden, scale);
+    return eagle3_shape(known.vocab / scale, known.hidden / scale, default_layers(known.layers));
+  }
+  fail(Exit::kUsage, "--synthetic {}: no such directory of a draft or target, and no shape that is known: {}", shape,
+       names);
+}
+
+stream::Sample synthetic_sample(const stream::Contract& contract, uint64_t row) {
+  Rng rng(contract.order_seed, "synthetic features");
+  int64_t length = contract.max_length;
+  auto vocab = static_cast<uint64_t>(contract.vocab);
+  Dtype type = *dtype_from_name(contract.feature_dtype);
+  HostTensor ids(Dtype::kI32, {length}), mask(Dtype::kU8, {length}), best(Dtype::kI32, {length}),
+      lse(Dtype::kF32, {length});
+  // Logits of a random head are about normal: their log-sum-exp is the vocabulary's logarithm and half a variance.
+  auto usual = static_cast<float>(std::log(static_cast<double>(vocab)) + 0.5);
+  for (int64_t i = 0; i < length; ++i) {
+    auto at = static_cast<size_t>(i);
+    ids.as<int32_t>()[at] = static_cast<int32_t>(rng.below(vocab, ~row, 2 * at));
+    best.as<int32_t>()[at] = static_cast<int32_t>(rng.below(vocab, ~row, 2 * at + 1));
+    mask.as<uint8_t>()[at] = i >= length / 4;
+    lse.as<float>()[at] = usual;
+  }
+  auto captured = static_cast<int64_t>(contract.layers.size()) - 1;
+  stream::Sample sample{.row = row};
+  sample.tensors.push_back({"input_ids", std::move(ids)});
+  sample.tensors.push_back({"loss_mask", std::move(mask)});
+  sample.tensors.push_back({"hidden_state", random_states(rng, 2 * row, {length, captured * contract.hidden}, type)});
+  sample.tensors.push_back({"final_norm", random_states(rng, 2 * row + 1, {length, contract.hidden}, type)});
+  sample.tensors.push_back({"target_top1", std::move(best)});
+  sample.tensors.push_back({"target_lse", std::move(lse)});
+  return sample;
+}
+
+int synthetic_features(app::Invocation& invocation) {
+  for (const char* option : {"target", "draft", "data", "rejected", "handle-file"})
+    SF_CHECK(!invocation.has(option), Exit::kUsage, "--{} has no part in --synthetic, which computes nothing", option);
+  refuse_existing(invocation.get("output"));
+  stream::Contract contract = synthetic_contract(invocation.get("synthetic"));
+  contract.rows = static_cast<uint64_t>(whole_number("--n", invocation.get("n", "256"), kMostRows));
+  contract = complete(invocation, std::move(contract));
+  app::settle_settings(invocation);
+  uint64_t bytes = contract.rows * row_bytes(contract);
+  if (invocation.plan_only()) {
+    invocation.result(contract.to_json().set("bytes", bytes).dump(2));
+    return 0;
+  }
+  stream::FeatureWriter writer(invocation.get("output"), contract, 0, invocation.command_line());
+  for (uint64_t row = 0; row < contract.rows; ++row) {
+    if (writer.has(row)) continue;
+    if (invocation.stop() != app::Stop::kNone) {
+      writer.close();
+      invocation.log(fmt::format("stopped; {} of {} rows are kept", writer.rows(), contract.rows));
+      return static_cast<int>(Exit::kAgain);
+    }
+    writer.add(synthetic_sample(contract, row));
+    invocation.progress("features", static_cast<int64_t>(row) + 1, static_cast<int64_t>(contract.rows), "");
+  }
+  writer.close();
+  std::string path = writer.publish().string();
+  Json json = Json::object().set("path", path).set("rows", contract.rows).set("bytes", bytes);
+  invocation.result(invocation.json_output() ? json.dump() : path);
+  return 0;
+}
+
+}  // namespace sf::run
