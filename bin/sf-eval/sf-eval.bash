@@ -40,13 +40,14 @@ _sf_eval() {
         -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --before) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --after) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --step) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --set) COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--output --before --after --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--output --before --after --trace --step --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     *)
       case $prev in

@@ -43,6 +43,8 @@ complete -c sf-eval -n '__fish_seen_subcommand_from generate' -l completion -x -
 complete -c sf-eval -n '__fish_seen_subcommand_from report' -l output -s o -r -d 'the page; default RUN/report.html; curves beside it'
 complete -c sf-eval -n '__fish_seen_subcommand_from report' -l before -r -d 'sf-eval accept --format json of the draft before training; default: before.json'
 complete -c sf-eval -n '__fish_seen_subcommand_from report' -l after -r -d 'the same after training; default: after.json'
+complete -c sf-eval -n '__fish_seen_subcommand_from report' -l trace -d 'draw a step\'s timeline, a row a rank, instead; default RUN/trace.svg'
+complete -c sf-eval -n '__fish_seen_subcommand_from report' -l step -x -d 'the step to draw; default: the last recorded'
 complete -c sf-eval -n '__fish_seen_subcommand_from report' -l config -s c -r -d 'settings file; may be repeated, later wins'
 complete -c sf-eval -n '__fish_seen_subcommand_from report' -l set -x -a '' -d 'one setting, e.g. engine.threads=2'
 complete -c sf-eval -n '__fish_seen_subcommand_from report' -l print-config -d 'print the settings with their origins and exit'

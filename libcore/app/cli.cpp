@@ -115,9 +115,12 @@ void collect(Parsed& parsed, const std::vector<po::option>& found, const std::ve
       continue;
     }
     std::string name = one.string_key;
-    for (const Option& option : options)
-      if (name == std::string(1, option.letter) || name == fmt::format("-{}", option.letter)) name = option.name;
-    const Option* option = find_option(options, name);
+    const Option* option = find_option(options, name);  // a long option of one letter (--n) is not its short namesake
+    for (const Option& short_form : options)
+      if (!option && (name == std::string(1, short_form.letter) || name == fmt::format("-{}", short_form.letter))) {
+        name = short_form.name;
+        option = &short_form;
+      }
     std::vector<std::string>& values = parsed.values[name];
     if (option && !option->value.empty() && !option->repeatable && !values.empty())
       throw Misuse{fmt::format("--{} is given twice", name), help_command};

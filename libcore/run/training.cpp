@@ -101,6 +101,7 @@ train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool r
   options.checkpoint_every = loop.whole("training.checkpoint_every");
   options.skip_limit = loop.whole("training.max_bad_steps");
   loop.whole("training.log_every");
+  Apply(settings, "spans of every rank", "run").whole("training.trace_every");
   options.call_deadline_s = settings.get_float("engine.call_deadline_s");
   return options;
 }
@@ -180,7 +181,7 @@ RunReport::RunReport(app::Invocation& invocation, comm::Group& group, const RunD
 // The second step is the first steady one; then every training.trace_every-th.
 void RunReport::record_spans(comm::Group& group, const RunDir& run, int64_t resumed_step) {
   comm::Trace* trace = comm::trace_of(group);
-  int64_t every = Apply(invocation_.settings(), "spans of every rank", "run").whole("training.trace_every");
+  int64_t every = invocation_.settings().get_int("training.trace_every");
   auto file = [&](int rank) { return run.path() / fmt::format("spans-{}.jsonl", rank); };
   if (group.rank() == 0)
     for (int gone = group.world(); fs::remove(file(gone)); ++gone) {

@@ -88,7 +88,7 @@ struct ToySource : stream::Source {
 struct Record : MetricSink {
   std::map<std::string, std::vector<double>> values;  // without times and memory
   void scalar(int64_t, std::string_view name, double value) override {
-    if (!name.starts_with("time_") && !name.starts_with("memory_")) values[std::string(name)].push_back(value);
+    if (!name.starts_with("time_") && !name.starts_with("memory_") && !name.starts_with("perf/")) values[std::string(name)].push_back(value);
   }
   void flush(int64_t) override {}
 };
