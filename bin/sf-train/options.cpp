@@ -44,7 +44,7 @@ Verb sft() {
       .purpose = "fine-tune every parameter of a target on chats",
       .examples =
           {"sf-train sft --target target --data chats.jsonl --ranks 2 -o run",
-           "sf-train sft --target target --data chats.jsonl --set engine.compute_dtype=bf16 --resume auto -o run"},
+           "sf-train sft --target target --data chats.jsonl --set engine.compute_dtype=bf16 --resume auto -o tuned"},
       .options = {{.name = "target", .value = "DIR", .help = "target checkpoint to start from", .required = true},
                   {.name = "data", .value = "FILE", .help = "chats, one JSON object a line", .required = true},
                   {.name = "output",
