@@ -187,9 +187,8 @@ Shade ShadowOps::index_copy_into_zeros(const Shade& rows, int64_t all) {
     out.push_back(tape_.make({all, rows.shape[1]}, rows.type));
   }
   // LibTorch keeps the rows themselves, for their shape.
-  tape_.record(out, {rows}, [this, kept = rows.detached()](const Shades&) -> Shades {
-    return {tape_.make(kept.shape, kept.type)};
-  });
+  tape_.record(out, {rows},
+               [this, kept = rows.detached()](const Shades&) -> Shades { return {tape_.make(kept.shape, kept.type)}; });
   return out[0];
 }
 
