@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed against the peers, interleaved, medians: capture and decoding against transformers, tokenizing against tokenizers.
 
-usage: run.py --build BUILD [--part inference,fsdp2] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
+usage: run.py --build BUILD [--part inference,collectives,fsdp2] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
 """
 import argparse
 import json
@@ -13,7 +13,8 @@ import sys
 import tempfile
 import time
 
-import fsdp2  # beside this file
+import collectives  # beside this file
+import fsdp2
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "man/examples/demo"
@@ -152,9 +153,9 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--part", default="inference,fsdp2", help="which parts, with commas between")
+    parser.add_argument("--part", default="inference,collectives,fsdp2", help="which parts, with commas between")
     parser.add_argument("--shapes", default="A,B,A2048,B2048", help="of the part fsdp2")
-    parser.add_argument("--pairs", type=int, default=3, help="of the part fsdp2")
+    parser.add_argument("--pairs", type=int, default=3, help="of the parts fsdp2 and collectives")
     parser.add_argument("--steps", type=int, default=6, help="of a run in the part fsdp2")
     a = parser.parse_args()
     sf = lambda name: a.build / "bin" / name  # noqa: E731
@@ -167,6 +168,8 @@ def main():
         subprocess.run([sf("sf-init"), "model", gguf, "-o", target], **quiet)
         if "inference" in a.part.split(","):
             bench_inference(rows, a, sf, target, draft, work, quiet)
+        if "collectives" in a.part.split(","):
+            collectives.bench(a, rows)
         if "fsdp2" in a.part.split(","):
             fsdp2.bench(a, target, work, rows)
     if a.out:
