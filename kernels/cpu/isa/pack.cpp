@@ -70,11 +70,27 @@ uint32_t pair(uint16_t low, uint16_t high) {
   return low | static_cast<uint32_t>(high) << 16;
 }
 
+#if defined(__AVX512F__)
+// The same for a matrix whose rows lie side by side.
+void pairs_across(const uint16_t* low, size_t column, size_t rows, size_t count, size_t width, uint32_t* to) {
+  const Mask in = first(rows), out = first(width);
+  for (size_t i = 0; i < count; ++i, low += 2 * column, to += width) {
+    const __m512i a = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(in, low));
+    const __m512i b = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(in, low + column));
+    _mm512_mask_storeu_epi32(to, out, _mm512_or_si512(a, _mm512_slli_epi32(b, 16)));
+  }
+}
+#endif
+
 // to[i * width + r] = the pair (2 i, 2 i + 1) of row r.
 void pairs(Matrix<const uint16_t> m, size_t rows, size_t k, size_t width, uint32_t* to) {
   const size_t whole = k / 2;
   if (m.column == 1 && m.row % 2 == 0) {
     columns(reinterpret_cast<const uint32_t*>(m.data), m.row / 2, rows, whole, width, to);
+#if defined(__AVX512F__)
+  } else if (m.row == 1) {
+    pairs_across(m.data, m.column, rows, whole, width, to);
+#endif
   } else {
     for (size_t i = 0; i < whole; ++i) {
       const uint16_t* low = m.data + 2 * i * m.column;
@@ -96,8 +112,11 @@ void singles(Matrix<const float> m, size_t rows, size_t k, size_t width, float* 
   }
   for (size_t t = 0; t < k; ++t) {
     const float* from = m.data + t * m.column;
-    if (m.row == 1 && rows == kPanel && width == kPanel) {
-      store(to + t * width, load(from));
+    if (m.row == 1) {
+      if (rows == kPanel)
+        store(to + t * width, load(from));
+      else
+        store(to + t * width, load(from, rows), width);
       continue;
     }
     for (size_t r = 0; r < rows; ++r) to[t * width + r] = from[r * m.row];

@@ -92,6 +92,36 @@ TEST(Collate, IdsOutsideTheVocabularyAreRefused) {
   expect_refused(bad, "target_top1");
 }
 
+TEST(Collate, FineTuningLearnsTheTokenThatFollowsWhereItIsSupervised) {
+  std::vector<stream::Sample> samples{sample(0, 2), sample(1, 5)};
+  tensor_of(samples[1], "loss_mask").as<uint8_t>()[3] = 0;
+  samples.push_back({.position = 2, .void_reason = "no answer"});
+  Batch batch = collate_sft(samples, 10, 8);
+  auto rows = [&](const char* name, int64_t row) {
+    const int64_t* data = batch.tensors.at(name).const_data_ptr<int64_t>() + 5 * row;
+    return std::vector<int64_t>(data, data + 5);
+  };
+  EXPECT_EQ(rows("ids", 0), (std::vector<int64_t>{1, 2, 0, 0, 0}));
+  EXPECT_EQ(rows("labels", 0), (std::vector<int64_t>{2, -1, -1, -1, -1}));
+  EXPECT_EQ(rows("labels", 1), (std::vector<int64_t>{2, 3, -1, 5, -1}));
+  EXPECT_EQ(rows("positions", 1), (std::vector<int64_t>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(batch.voids, 1);
+  EXPECT_EQ(batch.tokens, 7);
+}
+
+TEST(Collate, FineTuningRefusesWhatIsNoSample) {
+  for (const char* name : {"input_ids", "loss_mask"}) {
+    stream::Sample bad = sample(0, 3);
+    tensor_of(bad, name) = HostTensor(Dtype::kI64, {3});
+    EXPECT_THROW(collate_sft({&bad, 1}, 10, 8), Error) << name;
+  }
+  stream::Sample bad = sample(0, 3);
+  tensor_of(bad, "input_ids").as<int32_t>()[0] = 10;
+  EXPECT_THROW(collate_sft({&bad, 1}, 10, 8), Error);
+  bad = sample(0, 9);
+  EXPECT_THROW(collate_sft({&bad, 1}, 10, 8), Error);
+}
+
 TEST(Collate, LengthsBeyondTheContractAreRefused) {
   expect_refused(sample(0, 9), "9 tokens");
   expect_refused(sample(0, 0), "0 tokens");

@@ -128,6 +128,26 @@ TEST_P(Kernels, TransposedOperandsArePackedToTheSamePanels) {
   EXPECT_TRUE(same(straight16, other16));
 }
 
+TEST_P(Kernels, ATransposedLeftSideGivesTheSameBits) {
+  const size_t n = 19, k = 31;
+  for (size_t m : {1, 5, 12, 23, 32}) {
+    const std::vector<float> x = normals(m * k), w = normals(n * k);
+    std::vector<float> turned(m * k), want(m * n), got(m * n), packed(packed_f32_size(n, k));
+    for (size_t i = 0; i < m; ++i)
+      for (size_t t = 0; t < k; ++t) turned[t * m + i] = x[i * k + t];
+    pack_f32({w.data(), k, 1}, n, k, packed.data());
+    gemm_f32({x.data(), k, 1}, m, packed.data(), n, k, nullptr, {want.data(), n, 1});
+    gemm_f32({turned.data(), 1, m}, m, packed.data(), n, k, nullptr, {got.data(), n, 1});
+    EXPECT_TRUE(same(want, got)) << m;
+    const std::vector<uint16_t> x16 = narrowed(x), turned16 = narrowed(turned), w16 = narrowed(w);
+    std::vector<uint16_t> packed16(packed_bf16_size(n, k));
+    pack_bf16({w16.data(), k, 1}, n, k, packed16.data());
+    gemm_bf16({x16.data(), k, 1}, m, packed16.data(), n, k, nullptr, {want.data(), n, 1});
+    gemm_bf16({turned16.data(), 1, m}, m, packed16.data(), n, k, nullptr, {got.data(), n, 1});
+    EXPECT_TRUE(same(want, got)) << m << " bf16";
+  }
+}
+
 TEST_P(Kernels, AdamWEqualsItsReferenceWhereverASpanBegins) {
   const AdamWConstants c = adamw_constants(1e-3, 0.9, 0.999, 1e-8, 0.1, 3, 0.5);
   everywhere([&](size_t offset, size_t n) {
