@@ -99,7 +99,7 @@ void SteppedGroup::all_gather(std::span<const GatherPart> parts, const Call& cal
   for (size_t step = 0; step < steps; ++step) {
     size_t lo = step * piece, hi = lo + piece;
     for_range(parts, rank_, lo, hi, [&](const GatherPart& part, size_t offset, size_t at, size_t bytes) {
-      std::memcpy(mine().data() + (at - lo), part.mine.data() + offset, bytes);
+      copy_for_peers(mine().data() + (at - lo), part.mine.data() + offset, bytes);
       traffic_.bytes_sent += bytes;
     });
     Pieces pieces{.bytes = [&](int peer, int) {
@@ -132,8 +132,9 @@ void SteppedGroup::reduce_fold(std::span<const float> gradient, bool mine_presen
     for (size_t owner = 0; mine_present && owner + 1 < offsets.size(); ++owner) {
       auto [lo, hi] = clipped(owner, step);
       if (owner == static_cast<size_t>(rank_) || lo == hi) continue;
-      auto* slot = reinterpret_cast<float*>(mine().data()) + owner * window;
-      std::memcpy(slot, gradient.data() + offsets[owner] + lo, (hi - lo) * sizeof(float));
+      std::byte* slot = mine().data() + owner * window * sizeof(float);
+      copy_for_peers(slot, reinterpret_cast<const std::byte*>(gradient.data() + offsets[owner] + lo),
+                     (hi - lo) * sizeof(float));
       traffic_.bytes_sent += (hi - lo) * sizeof(float);
     }
     Pieces pieces{.window = window * sizeof(float), .bytes = [&](int giver, int owner) {

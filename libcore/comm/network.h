@@ -11,6 +11,7 @@ namespace sf::comm {
 // c10d's Gloo over TCP, on this rank's address of the meeting. The fold is an exchange of pieces and our own additions,
 // so every result equals shm's bit for bit. `board`: the meeting's own, or a supervisor's. kUnavailable if a rank does
 // not connect before the deadline, or if this LibTorch has no usable Gloo.
+// The process must ignore SIGPIPE, as every command does: Gloo writes to connections that have ended.
 std::unique_ptr<Group> make_gloo(std::shared_ptr<Meeting> meeting, std::shared_ptr<shm::Region> board, int rank,
                                  Deadline deadline);
 // True on every rank if all of them can share memory: one host, one user, one view of processes.

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <immintrin.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,15 +18,25 @@
 namespace sf::comm {
 namespace {
 
-// A waiter that spins longer takes the core from the peer it waits for.
-constexpr int kSpins = 64;
+// Waking a sleeper costs tens of microseconds, more than a step's skew; but a waiter that spins where ranks share cores
+// takes the core from the peer it waits for.
+constexpr double kSpinS = 100e-6;
+constexpr int kSpins = 64;  // between two looks at the clock, and all of it where cores are short
+
+bool cores_for(int ranks) {
+  cpu_set_t mine;
+  return sched_getaffinity(0, sizeof mine, &mine) == 0 && CPU_COUNT(&mine) >= ranks;
+}
 // How often a sleeping rank asks the system whether its peers still live; death is reported within twice this.
 constexpr Seconds kLook{0.1};
 
 }  // namespace
 
 SharedGroup::SharedGroup(Place place, std::shared_ptr<ThreadParts> parts)
-    : SteppedGroup(std::move(place)), parts_(std::move(parts)), peers_(static_cast<size_t>(world_)) {}
+    : SteppedGroup(std::move(place)),
+      parts_(std::move(parts)),
+      spin_s_(cores_for(root_board().world()) ? kSpinS : 0),
+      peers_(static_cast<size_t>(world_)) {}
 
 void SharedGroup::announce(uint64_t digest, bool present, const Call&) {
   shm::Announced& mine = board_->slot(rank_).announced[parity_];
@@ -53,10 +64,13 @@ void SharedGroup::meet(const Pieces&, const Call& call) {
 void SharedGroup::wait_for_generation(uint32_t generation, const Call& call) {
   shm::Control& control = board_->control();
   auto passed = [&] { return control.generation.load() != generation; };
-  for (int i = 0; i < kSpins; ++i) {
-    if (passed()) return;
-    _mm_pause();
-  }
+  double spun = monotonic_s();
+  do {
+    for (int i = 0; i < kSpins; ++i) {
+      if (passed()) return;
+      _mm_pause();
+    }
+  } while (monotonic_s() - spun < spin_s_);
   bool ask_system = false;
   while (!passed()) {
     if (!fault("comm.deaf")) look_after_peers(ask_system, call);

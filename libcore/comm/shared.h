@@ -53,6 +53,7 @@ class SharedGroup : public SteppedGroup {
 
   std::shared_ptr<ThreadParts> parts_;
   unsigned parity_ = 0;
+  double spin_s_;                // of a wait, before it sleeps
   std::vector<UniqueFd> peers_;  // pidfds, opened when a wait becomes long
 };
 

@@ -61,6 +61,7 @@ class Network {
 
  private:
   int be_rank(int rank, int listener, int pipe, const Body& body) const {
+    signal(SIGPIPE, SIG_IGN);  // as every command does: Gloo writes to connections that have ended
     try {
       comm::MeetingOptions options{.rank = rank, .world = world_, .host = "127.0.0.1", .port = port_, .job = "test"};
       if (rank == 0) options.listener = listener;
@@ -115,7 +116,8 @@ TEST(Network, AKilledRankEndsTheOthersWith69NamedWithin5S) {
     EXPECT_EQ(run.ends(), wanted) << said;
     std::string name = fmt::format("rank {} (pid {}) died", victim, run.pid(victim));
     for (int rank = 0; rank < 3; ++rank) {
-      if (rank != victim) EXPECT_NE(said.find(fmt::format("; rank {} waits in ", rank)), std::string::npos) << said;
+      if (rank == victim) continue;
+      EXPECT_NE(said.find(fmt::format("; rank {} waits in ", rank)), std::string::npos) << said;
     }
     EXPECT_NE(said.find(name), std::string::npos) << said;
     UniqueFd again = comm::listen_on("127.0.0.1", run.port());

@@ -5,7 +5,9 @@ for tool in srun slurmctld slurmd munged setpriv; do
 done
 [ "$(id -u)" = 0 ] || { echo "not run: the cluster of one host needs root"; exit 77; }
 . "$(dirname "$0")/../e2e/lib.sh"
+# shellcheck disable=SC2154  # here and work come with lib.sh
 testbed=$here/../slurm/slurm-testbed
+# shellcheck disable=SC2154
 leave() {
   local rc=$?
   [ -z "${SLURM_TESTBED_DIR:-}" ] || "$testbed" stop "$SLURM_TESTBED_DIR" >/dev/null 2>&1 || true

@@ -149,13 +149,14 @@ TEST_P(Conformance, AllToAllDeliversEveryPairsBytes) {
 
 TEST_P(Conformance, ManyBarriersAndMixedCallsStayInStep) {
   run_form(GetParam(), [](Group& group) {
-    for (int i = 0; i < 100; ++i) {
+    int rounds = group.kind() == "gloo" ? 10 : 100;  // a round over the network wakes several threads a rank
+    for (int i = 0; i < rounds; ++i) {
       group.barrier(named("barrier"));
       std::vector<int64_t> one{1};
       group.all_reduce_sum(one, named("count"));
       ASSERT_EQ(one[0], group.world());
     }
-    EXPECT_EQ(group.traffic().calls, 200u);
+    EXPECT_EQ(group.traffic().calls, 2u * static_cast<unsigned>(rounds));
   });
 }
 
@@ -166,7 +167,7 @@ TEST_P(Conformance, RowsAndColumnsOfAMeshTalkAmongThemselves) {
     auto row = group.split(me / shards, named("split")), column = group.split(me % shards, named("split"));
     EXPECT_EQ(row->rank(), me % shards);
     EXPECT_EQ(column->rank(), me / shards);
-    for (int64_t round = 0; round < 20; ++round) {
+    for (int64_t round = 0; round < 5; ++round) {
       std::vector<int64_t> in_row{me + round}, in_column{me + round}, row_wanted{0}, column_wanted{0};
       row->all_reduce_sum(in_row, named("row"));
       column->all_reduce_sum(in_column, named("column"));
