@@ -64,22 +64,33 @@ void add_training(std::vector<Key>& keys) {
 }
 
 void add_engine(std::vector<Key>& keys) {
-  keys.insert(keys.end(),
-              {
-                  word("engine.device", "cpu", {"cpu", "cuda"}, "where the tensors live"),
-                  whole("engine.threads", 0, 0, 4096,
-                        "threads a rank; 0: the CPUs it may use, divided by the ranks on this host"),
-                  word("engine.mode", "keep", {"keep", "recompute"}, "keep the graph for backward, or rebuild it"),
-                  word("engine.compute_dtype", "fp32", {"fp32", "bf16"}, "type of gathered parameters and activations"),
-                  word("engine.numerics", "exact", {"exact"}, "exact: any world size gives the same bits"),
-                  real("engine.call_deadline_s", 120, 0.1, 86400, "seconds a collective call may wait for a peer"),
-                  word("comm.group", "auto", {"auto", "single", "shm", "gloo", "nccl"},
-                       "how ranks talk; auto: shared memory on one host, else Gloo over TCP"),
-                  word("comm.interface", "", {}, "network interface or own address; empty: the route to rank 0"),
-                  word("comm.meet", "", {}, "host or address of rank 0; empty: as the launcher says"),
-                  real("comm.join_deadline_s", 300, 0.1, 86400, "seconds the ranks wait for each other at the start"),
-                  word("shard.backend", "fsdp2", {"fsdp2", "fsdp1"}, "rule that cuts parameters into intervals"),
-              });
+  keys.insert(
+      keys.end(),
+      {
+          word("engine.device", "cpu", {"cpu", "cuda"}, "where the tensors live"),
+          whole("engine.threads", 0, 0, 4096,
+                "threads a rank; 0: the CPUs it may use, divided by the ranks on this host"),
+          word("engine.mode", "keep", {"keep", "recompute", "offload"},
+               "for backward: keep the graph, rebuild it, or rebuild it from boundaries kept in a file"),
+          word("engine.compute_dtype", "fp32", {"fp32", "bf16"}, "type of gathered parameters and activations"),
+          word("engine.numerics", "exact", {"exact", "fast"},
+               "exact: any world size gives the same bits; fast: sums in another order, bounded"),
+          word("engine.accumulate", "reduce_each", {"reduce_each", "accumulate_local"},
+               "fold each micro-batch, or add up a window on each rank and fold once (numerics fast)"),
+          whole("engine.prefetch", 0, 0, 64, "segments that gathers run ahead on a thread, beside folds; 0: no thread"),
+          flag("engine.poison", false, "fill released slots with NaN, so that a read of one shows"),
+          real("engine.call_deadline_s", 120, 0.1, 86400, "seconds a collective call may wait for a peer"),
+          word("comm.group", "auto", {"auto", "single", "shm", "gloo", "nccl"},
+               "how ranks talk; auto: shared memory on one host, else Gloo over TCP"),
+          word("comm.interface", "", {}, "network interface or own address; empty: the route to rank 0"),
+          word("comm.meet", "", {}, "host or address of rank 0; empty: as the launcher says"),
+          real("comm.join_deadline_s", 300, 0.1, 86400, "seconds the ranks wait for each other at the start"),
+          word("shard.backend", "fsdp2", {"fsdp2", "fsdp1", "replicate"},
+               "rule that cuts parameters into intervals; replicate: whole copies"),
+          whole("shard.replicas", 1, 1, 4096, "replicas of a replicate x shard mesh (HSDP); divides the ranks"),
+          word("shard.reshard", "full", {"full", "grad_op", "none"},
+               "what stays gathered: nothing, from forward to backward, or all until a step changes it"),
+      });
 }
 
 void add_capture(std::vector<Key>& keys) {

@@ -75,7 +75,7 @@ MemoryReport Engine::predicted() const {
 }
 
 MemoryReport Engine::measured() const {
-  return {state_->at_rest_bytes, tensor::memory().peak, 0, 0};
+  return {state_->at_rest_bytes, tensor::memory().peak, 0, state_->spilled_bytes()};
 }
 
 std::string Engine::plan_text() const {

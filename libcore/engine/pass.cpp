@@ -6,22 +6,27 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <utility>
+
 #include "base/error.h"
 #include "engine/exchange.h"
 
 namespace sf::engine {
 
 Pass::Pass(const plan::Schedule& plan, const std::vector<model::Segment>& segments, const EngineOptions& options,
-           const Store& store, PassCalls calls)
+           const Store& store, Spill& spill, PassCalls calls)
     : plan_(plan),
       segments_(segments),
       options_(options),
       store_(store),
+      spill_(spill),
       calls_(std::move(calls)),
       saved_(segments.size()) {
   for (size_t s = 0; s < segments_.size(); ++s) {
     for (const std::string& name : segments_[s].reads) last_reader_[name] = s;
+    written_.insert(segments_[s].writes.begin(), segments_[s].writes.end());
   }
+  spill_.clear();
 }
 
 void Pass::forward(const std::optional<model::Tensors>& inputs, bool graph, const std::vector<std::string>& keep) {
@@ -82,11 +87,33 @@ void Pass::run_segment(size_t s, bool graph) {
   for (const std::string& name : segments_[s].writes) {
     put(name, outputs.at(name), graph && outputs.at(name).requires_grad());
   }
-  // Backward begins with the last segment: its graph is still fresh in either mode.
-  bool keeps = plan_.groups[s].mode == Mode::kKeep || s + 1 == segments_.size();
-  if (keeps) std::erase_if(inputs, [](const auto& input) { return !input.second.requires_grad(); });
-  if (graph) saved_[s] = {std::move(inputs), keeps ? std::move(outputs) : model::Tensors{}};
+  if (graph) save(s, std::move(inputs), std::move(outputs));
   drop_read(s);
+}
+
+void Pass::save(size_t s, model::Tensors inputs, model::Tensors outputs) {
+  Saved& saved = saved_[s];
+  // Backward begins with the last segment: its graph is still fresh in any mode.
+  if (plan_.groups[s].mode == Mode::kKeep || s + 1 == segments_.size()) {
+    std::erase_if(inputs, [](const auto& input) { return !input.second.requires_grad(); });
+    saved.outputs = std::move(outputs);
+  } else if (plan_.groups[s].mode == Mode::kOffload) {
+    for (auto& [name, value] : inputs) {
+      if (!written_.contains(name)) continue;  // of the micro-batch: its owner holds it anyway
+      spill_.put(name, value.detach());
+      saved.spilled[name] = value.requires_grad();
+    }
+    std::erase_if(inputs, [&](const auto& input) { return saved.spilled.contains(input.first); });
+  }
+  saved.inputs = std::move(inputs);
+}
+
+Pass::Saved Pass::take_saved(size_t s) {
+  Saved saved = std::exchange(saved_[s], {});
+  for (const auto& [name, differentiable] : saved.spilled) {
+    saved.inputs[name] = spill_.get(name).set_requires_grad(differentiable);
+  }
+  return saved;
 }
 
 void Pass::exchange_forward(size_t s, bool graph) {
@@ -167,8 +194,7 @@ void Pass::backward(const std::string& loss) {
 }
 
 std::vector<at::Tensor> Pass::differentiate(size_t s) {
-  Saved saved = std::move(saved_[s]);
-  saved_[s] = {};
+  Saved saved = take_saved(s);
   const std::vector<at::Tensor>& leaves = store_.leaves(s);
   std::vector<at::Tensor> roots, seeds, inputs = leaves;
   std::vector<std::string> names;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/spill.h"
 #include "engine/store.h"
 
 namespace sf::engine {
@@ -26,7 +27,7 @@ class Pass {
  public:
   // All but `calls` outlives the pass.
   Pass(const plan::Schedule& plan, const std::vector<model::Segment>& segments, const EngineOptions& options,
-       const Store& store, PassCalls calls);
+       const Store& store, Spill& spill, PassCalls calls);
 
   // `inputs`: boundaries given from outside, or nothing. With `graph`, what backward() needs is kept.
   void forward(const std::optional<model::Tensors>& inputs, bool graph, const std::vector<std::string>& keep);
@@ -35,12 +36,15 @@ class Pass {
 
  private:
   struct Saved {
-    model::Tensors inputs;   // boundaries read: leaves of this segment's graph
-    model::Tensors outputs;  // with their graph; empty if it is built again
+    model::Tensors inputs;                // boundaries read: leaves of this segment's graph
+    model::Tensors outputs;               // with their graph; empty if it is built again
+    std::map<std::string, bool> spilled;  // inputs that are in the file, and whether they need a gradient
   };
   Exchange* exchange_of(size_t s) const;
   model::Tensors inputs_of(size_t s) const;
   void run_segment(size_t s, bool graph);
+  void save(size_t s, model::Tensors inputs, model::Tensors outputs);
+  Saved take_saved(size_t s);
   void exchange_forward(size_t s, bool graph);
   void exchange_backward(size_t s);
   void put(const std::string& name, const at::Tensor& value, bool graph);
@@ -55,10 +59,12 @@ class Pass {
   const std::vector<model::Segment>& segments_;
   const EngineOptions& options_;
   const Store& store_;
+  Spill& spill_;
   PassCalls calls_;
   bool present_ = false;
   std::set<std::string, std::less<>> wanted_;  // boundaries to return
   std::map<std::string, size_t, std::less<>> last_reader_;
+  std::set<std::string, std::less<>> written_;  // boundaries that some segment writes
   model::Tensors boundaries_, kept_, gradients_;
   std::vector<Saved> saved_;
 };

@@ -14,8 +14,6 @@
 namespace sf::engine {
 namespace {
 
-constexpr size_t kPiece = size_t{1} << 14;  // elements
-
 std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
@@ -44,25 +42,30 @@ Engine::State::State(comm::Group& g, const arch::ModelSpec& spec, std::vector<mo
       store(plan, spec, segments, g.rank()),
       at_rest_bytes(tensor::memory().allocated - before_bytes),
       slots(plan),
-      uses_(plan.parameters.size(), 0) {
-  const plan::Mesh& mesh = plan.mesh;
-  if (mesh.replicas > 1 && mesh.shards > 1) split_ranks();
-  if (!options.poison) return;
+      spill_(options.spill_dir),
+      uses_(plan.parameters.size(), 0),
+      filled_(plan.groups.size(), 0),
+      lane_(plan.options.prefetch > 0 && g.world() > 1) {
+  if (!options.poison || fault("engine.no_poison")) return;
   store.poison(0, plan.arena_bytes);
   slots.on_release = [this](uint64_t begin, uint64_t end) { store.poison(begin, end); };
 }
 
 void Engine::State::split_ranks() {
-  fail(Exit::kConfig, "a mesh of {} x {} needs groups that split; this one ({}) does not", plan.mesh.replicas,
-       plan.mesh.shards, group.kind());
+  const plan::Mesh& mesh = plan.mesh;
+  if (mesh.replicas == 1 || mesh.shards == 1 || row_) return;
+  row_ = group.split(mesh.replica_of(group.rank()), call("split into replicas"));
+  column_ = group.split(mesh.shard_of(group.rank()), call("split into shards"));
 }
 
 comm::Group& Engine::State::row() {
-  return row_part ? *row_part : group;
+  split_ranks();
+  return row_ ? *row_ : group;
 }
 
 comm::Group& Engine::State::column() {
-  return column_part ? *column_part : group;
+  split_ranks();
+  return column_ ? *column_ : group;
 }
 
 comm::Call Engine::State::call(std::string_view tag) const {
@@ -113,12 +116,33 @@ void Engine::State::report_difference(const std::string& mine) {
   fail(Exit::kSoftware, "plans have different digests and equal texts");
 }
 
+uint64_t Engine::State::post(std::string tag, std::function<void(const comm::Call&)> body) {
+  auto made = [this, tag = std::move(tag), body = std::move(body)] { body(call(tag)); };
+  if (lane_.threaded()) return lane_.post(made);
+  timed_call(made);
+  return 0;
+}
+
+void Engine::State::wait(uint64_t number) {
+  if (lane_.threaded()) timed_call([&] { lane_.wait(number); });
+}
+
+void Engine::State::drain() {
+  if (lane_.threaded()) timed_call([&] { lane_.drain(); });
+}
+
 void Engine::State::prepare(int64_t time, int64_t end) {
   for (const plan::Gather& due : plan::due(plan, slots, time, end)) {
-    std::string tag = "gather " + plan.groups[due.use.group].name;
-    slots.gathered(due.use.group);
-    timed_call([&] { store.gather(due.use.group, due.trainable_only, row(), call(tag)); });
+    size_t g = due.use.group;
+    comm::Group& ranks = row();
+    slots.gathered(g);
+    filled_[g] = post(
+        "gather " + plan.groups[g].name,
+        [this, g, &ranks, part = due.trainable_only](const comm::Call& call) { store.gather(g, part, ranks, call); });
   }
+  size_t now = plan::use_at(plan, time)->group;
+  wait(filled_[now]);
+  if (options.exchanges.contains(segments[now].name)) drain();  // an exchange makes calls of its own
 }
 
 model::Tensors Engine::State::pass(const std::optional<model::Tensors>& micro_batch, const std::string* loss,
@@ -127,13 +151,14 @@ model::Tensors Engine::State::pass(const std::optional<model::Tensors>& micro_ba
     check_ready();
     PassCalls calls{[this](int64_t time, int64_t end) { prepare(time, end); },
                     [this](size_t g, auto gradients) { fold(g, std::move(gradients)); }};
-    Pass pass(plan, segments, options, store, calls);
+    Pass pass(plan, segments, options, store, spill_, calls);
     double start = monotonic_s(), waited = times.communication;
     pass.forward(micro_batch, loss != nullptr, keep);
     double turn = monotonic_s(), waited_forward = times.communication - waited;
     times.forward += turn - start - waited_forward;
     if (loss) {
       pass.backward(*loss);
+      drain();
       times.backward += monotonic_s() - turn - (times.communication - waited - waited_forward);
       ++round_;
     }
@@ -144,67 +169,6 @@ model::Tensors Engine::State::pass(const std::optional<model::Tensors>& micro_ba
   }
 }
 
-void Engine::State::fold(size_t g, std::optional<std::vector<at::Tensor>> gradients) {
-  bool present = gradients.has_value();
-  slots.packed(g);
-  if (present) pack(g, std::move(*gradients));
-  has_sums_ |= present;
-  if (plan.options.local) return;
-  std::string tag = "fold " + plan.groups[g].name;
-  timed_call([&] { reduce(g, present, tag); });
-}
-
-void Engine::State::reduce(size_t g, bool present, std::string_view tag) {
-  std::span<float> packed = store.pack(g);
-  group.reduce_fold(present ? packed : packed.first(0), present, plan.groups[g].fold_offsets, store.accumulators(g),
-                    call(tag));
-}
-
-// Rank-major: what each rank owns lies together. A gradient is freed as soon as it is packed.
-void Engine::State::pack(size_t g, std::vector<at::Tensor> gradients) {
-  const std::vector<size_t>& parameters = store.trainable_members(g);
-  std::span<float> packed = store.pack(g);
-  std::vector<size_t> at(plan.groups[g].fold_offsets.begin(), plan.groups[g].fold_offsets.end() - 1);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    at::Tensor gradient = gradients[i].defined() ? gradients[i].contiguous() : at::Tensor{};
-    gradients[i].reset();
-    if (gradient.defined()) ++uses_[parameters[i]];
-    const auto& owned = plan.parameters[parameters[i]].owned;
-    for (size_t r = 0; r < owned.size(); ++r) {
-      auto size = static_cast<size_t>(owned[r].size());
-      pack_part(parameters[i], gradient, owned[r].lo, packed.subspan(at[r], size));
-      at[r] += size;
-    }
-  }
-}
-
-// In pieces that stay in the cache between being written and being checked.
-void Engine::State::pack_part(size_t parameter, const at::Tensor& gradient, int64_t from, std::span<float> to) {
-  if (!gradient.defined()) {
-    if (!plan.options.local && !to.empty()) std::memset(to.data(), 0, to.size_bytes());
-    return;
-  }
-  bool narrow = gradient.scalar_type() == at::kBFloat16;
-  for (size_t at = 0; at < to.size(); at += kPiece) {
-    std::span<float> piece = to.subspan(at, std::min(kPiece, to.size() - at));
-    auto begin = static_cast<size_t>(from) + at;
-    if (narrow) {
-      std::span<const uint16_t> source(static_cast<const uint16_t*>(gradient.const_data_ptr()) + begin, piece.size());
-      plan.options.local ? ops::fold_add_bf16(piece, source) : ops::from_bf16(source, piece);
-    } else {
-      std::span<const float> source(gradient.const_data_ptr<float>() + begin, piece.size());
-      plan.options.local ? ops::fold_add(piece, source)
-                         : void(std::memcpy(piece.data(), source.data(), source.size_bytes()));
-    }
-    if (ops::first_non_finite(piece)) note_non_finite(parameter);
-  }
-}
-
-void Engine::State::note_non_finite(size_t parameter) {
-  Culprit now{round_ * group.world() + group.rank(), static_cast<int64_t>(parameter), group.rank()};
-  culprit_ = std::min(culprit_, now);
-}
-
 at::Tensor Engine::State::parameter_whole(size_t parameter) {
   if (plan.parameters[parameter].trainable) return gather_whole(parameter, store.master(parameter), "parameter");
   return gather_whole(parameter, store.read_frozen(parameter), "parameter");
@@ -213,6 +177,7 @@ at::Tensor Engine::State::parameter_whole(size_t parameter) {
 at::Tensor Engine::State::gradient_whole(size_t parameter) {
   const plan::Held& held = plan.parameters[parameter];
   SF_CHECK(held.trainable, Exit::kSoftware, "parameter {} is frozen and has no gradient", held.name);
+  fold_local_sums();
   std::vector<float> mine = window_gradient(parameter), all(static_cast<size_t>(store.held(parameter).size()));
   if (plan.mesh.replicas == 1) return gather_whole(parameter, mine, "gradient");
   std::vector<size_t> sizes;

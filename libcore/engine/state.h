@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/lane.h"
 #include "engine/pass.h"
 #include "engine/store.h"
 
@@ -24,9 +25,9 @@ class Engine::State {
   at::Tensor parameter_whole(size_t parameter);
   at::Tensor gradient_whole(size_t parameter);
   void load_state(const std::string& name, const ReadInterval& read);
+  uint64_t spilled_bytes() const { return spill_.peak_bytes(); }
 
   comm::Group& group;
-  std::unique_ptr<comm::Group> row_part, column_part;  // of a two-dimensional mesh
   EngineOptions options;
   std::vector<model::Segment> segments;
   plan::Schedule plan;
@@ -54,13 +55,18 @@ class Engine::State {
   void check_ready();
   void agree_on_plan();
   [[noreturn]] void report_difference(const std::string& mine);
-  comm::Group& row();     // the ranks of this replica
-  comm::Group& column();  // the ranks that hold the same intervals
+  // The ranks of this replica, and those that hold the same intervals; parts of the group, made when first asked for
+  // (by all ranks alike), where the mesh has two dimensions.
+  comm::Group& row();
+  comm::Group& column();
   void split_ranks();
-  void reduce(size_t group, bool present, std::string_view tag);
+  void reduce(size_t group, bool present, const comm::Call& call);
   void prepare(int64_t time, int64_t end);
   at::Tensor gather_whole(size_t parameter, std::span<const float> held, std::string_view what);
   std::vector<float> window_gradient(size_t parameter) const;  // this rank's owned part, all accumulators added
+  uint64_t post(std::string tag, std::function<void(const comm::Call&)> body);
+  void wait(uint64_t number);
+  void drain();
   void fold(size_t group, std::optional<std::vector<at::Tensor>> gradients);
   void pack(size_t group, std::vector<at::Tensor> gradients);
   void pack_part(size_t parameter, const at::Tensor& gradient, int64_t from, std::span<float> to);
@@ -72,12 +78,17 @@ class Engine::State {
   std::vector<std::string> fresh_unused(std::span<const int64_t> uses);
   void update(double lr, double scale, const AdamW& adamw);
 
+  std::unique_ptr<comm::Group> row_, column_;
+  Spill spill_;
   bool ready_ = false;
   int64_t round_ = 0;  // of this window
   Culprit culprit_;
   std::vector<int64_t> uses_;  // of each parameter in this window, by this rank's micro-batches
   std::set<std::string> named_unused_;
-  bool has_sums_ = false;  // this rank had a micro-batch in this window
+  bool has_sums_ = false;            // this rank had a micro-batch in this window
+  std::vector<uint64_t> filled_;     // the lane's number of each group's last gather
+  std::array<uint64_t, 2> folds_{};  // and of the last two folds: as many packed gradients are under way at most
+  Lane lane_;                        // last: ends before what its calls touch
 };
 
 }  // namespace sf::engine

@@ -64,7 +64,8 @@ StepResult Engine::State::step(double lr, double max_norm, const AdamW& adamw) {
 void Engine::State::fold_local_sums() {
   for (size_t g = 0; g < plan.groups.size() && plan.options.local; ++g) {
     if (plan.groups[g].fold_offsets.empty()) continue;
-    timed_call([&] { reduce(g, has_sums_, "fold " + plan.groups[g].name); });
+    std::string tag = "fold " + plan.groups[g].name;
+    timed_call([&] { reduce(g, has_sums_, call(tag)); });
   }
   if (has_sums_) store.zero_sums();
   has_sums_ = false;
@@ -130,7 +131,8 @@ void Engine::State::update(double lr, double scale, const AdamW& adamw) {
     std::span<const float> gradient = store.accumulator(plan.parameters[p].groups.front(), p);
     ops::adamw_step(store.owned_master(p), gradient, store.exp_avg(p), store.exp_avg_sq(p), step);
   }
-  if (plan.mesh.replicas > 1) timed_call([&] { store.spread(column(), call("spread masters")); });
+  if (plan.mesh.replicas > 1 && !fault("engine.no_spread"))
+    timed_call([&] { store.spread(column(), call("spread masters")); });
 }
 
 }  // namespace sf::engine

@@ -179,6 +179,7 @@ void Store::zero_accumulators() {
 std::span<float> Store::pack(size_t group) const {
   const plan::Group& packed = plan_.groups[group];
   if (packed.fold_offsets.empty()) return {};
+  if (plan_.options.world == 1) return accumulators(group);
   const at::Tensor& memory = plan_.options.local ? sums_ : arena_;
   return {reinterpret_cast<float*>(bytes_of(memory) + packed.pack_begin), packed.fold_offsets.back()};
 }

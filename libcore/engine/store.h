@@ -38,7 +38,7 @@ class Store {
   std::span<float> accumulators(size_t group) const;
   std::span<float> accumulator(size_t group, size_t parameter) const;
   void zero_accumulators();
-  // Where a group's gradient is packed; with local sums, where it is added up.
+  // Where a group's gradient is packed; with local sums, or a world of one, where it is added up.
   std::span<float> pack(size_t group) const;
   void zero_sums();
 

@@ -38,6 +38,7 @@ class Builder {
   void check_options() {
     const ScheduleOptions& options = plan_.options;
     plan_.mesh = mesh_of(options.layout, options.replicas, options.world);
+    if (options.world == 1) plan_.options.local = false;  // the same sums
     SF_CHECK(options.compute == Dtype::kF32 || options.compute == Dtype::kBF16, Exit::kConfig,
              "compute type {}: F32 or BF16 wanted", name_of(options.compute));
     SF_CHECK(options.prefetch >= 0 && options.prefetch <= 64, Exit::kConfig, "engine.prefetch is {}, wanted 0 to 64",
@@ -206,13 +207,15 @@ class Builder {
     auto count = static_cast<int64_t>(plan_.groups.size());
     std::vector<Life> lives;
     for (int64_t s = 0; s < count; ++s) lives.push_back(slot_life(s));
-    for (int64_t s = 0; s < count && !plan_.options.local; ++s) lives.push_back(pack_life(s));
+    for (int64_t s = 0; s < count && plan_.folds_each_round(); ++s) lives.push_back(pack_life(s));
     std::vector<uint64_t> offsets = place(lives, plan_.arena_bytes);
     for (size_t g = 0; g < plan_.groups.size(); ++g) {
       Group& group = plan_.groups[g];
       group.slot_begin = offsets[g];
-      group.pack_begin = plan_.options.local ? plan_.sums_bytes : offsets[plan_.groups.size() + g];
-      if (plan_.options.local) plan_.sums_bytes += group.pack_bytes();
+      if (plan_.folds_each_round()) group.pack_begin = offsets[plan_.groups.size() + g];
+      if (!plan_.options.local) continue;
+      group.pack_begin = plan_.sums_bytes;
+      plan_.sums_bytes += group.pack_bytes();
     }
   }
 
@@ -251,7 +254,7 @@ class Builder {
       }
       if (!use->backward || plan_.groups[use->group].fold_offsets.empty()) continue;
       slots.packed(use->group);
-      if (!plan_.options.local) actions.push_back(fold_of(use->group, true));
+      if (plan_.folds_each_round()) actions.push_back(fold_of(use->group, true));
     }
     return actions;
   }

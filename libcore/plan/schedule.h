@@ -108,6 +108,8 @@ struct Schedule {
   std::vector<Memory> memory;  // by rank
   uint64_t arena_bytes = 0, sums_bytes = 0;
 
+  // False where gradients are added up first: local sums, or a world of one, whose accumulators are its sums.
+  bool folds_each_round() const { return options.world > 1 && !options.local; }
   bool gathers(size_t group, bool backward) const;
   std::string text() const;
   std::string digest() const;  // SHA-256 of the text

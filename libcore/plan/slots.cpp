@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/error.h"
+#include "base/fault.h"
 #include "plan/schedule.h"
 
 namespace sf::plan {
@@ -30,6 +30,7 @@ std::vector<uint64_t> place(const std::vector<Life>& lives, uint64_t& arena_byte
   for (size_t i : order) {
     std::vector<std::pair<uint64_t, uint64_t>> taken;  // begin, end
     for (size_t other : placed) {
+      if (fault("plan.one_slot")) continue;
       if (overlap(lives[i], lives[other])) taken.emplace_back(offsets[other], offsets[other] + lives[other].bytes);
     }
     std::sort(taken.begin(), taken.end());
@@ -73,7 +74,7 @@ void Slots::gathered(size_t group) {
 }
 
 void Slots::packed(size_t group) {
-  if (plan_.options.local) return;
+  if (!plan_.folds_each_round()) return;
   overwrite(plan_.groups[group].pack_begin, plan_.groups[group].pack_bytes(), plan_.groups.size());
 }
 

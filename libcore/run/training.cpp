@@ -71,7 +71,10 @@ engine::EngineOptions apply_engine(app::Invocation& invocation, const std::set<s
   config::Settings& settings = invocation.settings();
   engine::EngineOptions options;
   options.schedule = tool::apply_schedule(settings, tables, invocation.ranks().world);
-  options.call_deadline_s = Apply(settings, "every segment", "engine").number("engine.call_deadline_s");
+  Apply engine(settings, "every segment", "engine");
+  options.poison = engine.flag("engine.poison");
+  options.call_deadline_s = engine.number("engine.call_deadline_s");
+  options.spill_dir = invocation.get("output", ".");
   return options;
 }
 

@@ -9,8 +9,8 @@
 
 namespace sf::tool {
 
-// Applies and echoes engine.mode, engine.compute_dtype, engine.numerics, shard.backend and
-// training.shard_frozen_tables (which speaks of `tables`) in the name of room engine. kConfig for settings that
+// Applies and echoes engine.mode, .compute_dtype, .numerics, .accumulate, .prefetch, shard.backend, .reshard, .replicas
+// and training.shard_frozen_tables (which speaks of `tables`) in the name of room engine. kConfig for settings that
 // exclude each other.
 plan::ScheduleOptions apply_schedule(config::Settings& settings, const std::set<std::string>& tables, int world);
 

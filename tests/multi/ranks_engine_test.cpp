@@ -39,6 +39,13 @@ TEST(Processes, WorldsOf1To4GiveEqualBits) {
   }
 }
 
+TEST(Processes, CopiesAndReplicasAndPrefetchGiveTheBitsOfOneRank) {
+  std::string alone = train_processes(1, {});
+  EXPECT_EQ(train_processes(3, toy::with({.layout = plan::Layout::kReplicate})), alone);
+  EXPECT_EQ(train_processes(4, toy::with({.replicas = 2})), alone);
+  EXPECT_EQ(train_processes(2, toy::with({.prefetch = 1})), alone);
+}
+
 TEST(Processes, GiveTheBitsOfThreads) {
   toy::Course course;
   std::string processes = train_processes(2, course);

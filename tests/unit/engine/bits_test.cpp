@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/fault.h"
 #include "toy.h"
@@ -13,16 +14,8 @@ namespace {
 using toy::Course;
 using toy::same_bits;
 
-std::vector<float> train_threads(int world, const Course& run) {
-  std::vector<std::vector<float>> records(static_cast<size_t>(world));
-  comm::run_threads(world, [&](comm::Group& group) { records[static_cast<size_t>(group.rank())] = train(group, run); });
-  for (const auto& record : records) EXPECT_TRUE(same_bits(record, records[0]));
-  return records[0];
-}
-
-std::vector<float> train_alone(const Course& run) {
-  return train(*comm::make_single(), run);
-}
+using toy::train_alone;
+using toy::train_threads;
 
 struct Form {
   std::string name;
@@ -86,10 +79,60 @@ TEST(Layouts, AllGiveTheSameBits) {
   }
 }
 
-TEST(Modes, KeepAndRecomputeGiveEqualBits) {
-  Course keep, recompute;
-  recompute.options.schedule.mode = Mode::kRecompute;
-  EXPECT_TRUE(same_bits(train_alone(keep), train_alone(recompute)));
+TEST(Modes, AllGiveEqualBits) {
+  auto keep = train_alone({});
+  for (Mode mode : {Mode::kRecompute, Mode::kOffload}) {
+    Course other = toy::with({.mode = mode});
+    other.options.spill_dir = std::filesystem::temp_directory_path();
+    EXPECT_TRUE(same_bits(train_alone(other), keep)) << name_of(mode);
+  }
+}
+
+TEST(Modes, ASegmentMayHaveItsOwn) {
+  Course mixed = toy::with({.modes = {{"block.0", Mode::kRecompute}, {"embed", Mode::kOffload}}});
+  mixed.options.spill_dir = std::filesystem::temp_directory_path();
+  EXPECT_TRUE(same_bits(train_threads(2, mixed), train_alone({})));
+}
+
+// Seven ranks, more than a window's micro-batches, and as many as its rounds do not divide.
+TEST(Worlds, WindowsOf1And5And12MicroBatchesAreEqualOn7Ranks) {
+  for (int64_t micro_batches : {1, 5, 12}) {
+    auto alone = train_alone(toy::with({}, micro_batches, 2));
+    for (Layout layout : {Layout::kDim0, Layout::kFlat, Layout::kReplicate}) {
+      Course run = toy::with({.layout = layout}, micro_batches, 2);
+      EXPECT_TRUE(same_bits(train_threads(7, run), alone)) << micro_batches << " " << name_of(layout);
+    }
+  }
+}
+
+TEST(Worlds, OneHundredAndTwentyEightRanksGiveTheBitsOfOne) {
+  Course run = toy::with({}, 130, 1);
+  EXPECT_TRUE(same_bits(train_threads(128, run), train_alone(run)));
+}
+
+TEST(Meshes, OfReplicasAndShardsGiveTheBitsOfOneRank) {
+  for (Dtype compute : {Dtype::kF32, Dtype::kBF16}) {
+    auto alone = train_alone(toy::with({.compute = compute}));
+    for (auto [world, replicas] : {std::pair(4, 2), {6, 2}, {6, 3}}) {
+      for (Layout layout : {Layout::kDim0, Layout::kFlat}) {
+        Course run = toy::with({.layout = layout, .replicas = replicas, .compute = compute});
+        EXPECT_TRUE(same_bits(train_threads(world, run), alone)) << replicas << " of " << world << name_of(layout);
+      }
+    }
+  }
+}
+
+// Gathers run ahead and folds beside the computation, on a thread; the order of calls stays.
+TEST(Prefetch, OfAnyDepthGivesTheSameBits) {
+  auto alone = train_alone({});
+  for (int depth : {1, 2, 9}) {
+    for (Reshard reshard : {Reshard::kFull, Reshard::kGradOp, Reshard::kNone}) {
+      Course run = toy::with({.reshard = reshard, .prefetch = depth});
+      EXPECT_TRUE(same_bits(train_threads(2, run), alone)) << depth << " " << name_of(reshard);
+    }
+  }
+  Course narrow = toy::with({.compute = Dtype::kBF16, .prefetch = 2});
+  EXPECT_TRUE(same_bits(train_threads(3, narrow), train_alone(toy::with({.compute = Dtype::kBF16}))));
 }
 
 TEST(Worlds, MoreRanksThanRowsStillGiveTheBitsOfOne) {

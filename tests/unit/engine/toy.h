@@ -10,6 +10,7 @@
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
 
 #include <cstring>
 #include <span>
@@ -106,6 +107,11 @@ struct Course {
   int64_t micro_batches = 12, windows = 3;
 };
 
+// A course whose schedule is all that differs.
+inline Course with(plan::ScheduleOptions schedule, int64_t micro_batches = 12, int64_t windows = 3) {
+  return {{.schedule = std::move(schedule)}, micro_batches, windows};
+}
+
 // One window; returns the losses of all micro-batches in global order (on every rank).
 inline std::vector<float> window(Engine& engine, int64_t micro_batches, uint64_t first) {
   comm::Group& group = engine.group();
@@ -138,6 +144,10 @@ inline std::vector<float> train(Engine& engine, const Course& run, int64_t from_
   return record;
 }
 
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
 // The whole run on one rank of a group.
 inline std::vector<float> train(comm::Group& group, const Course& run) {
   tensor::set_threads(1);
@@ -146,8 +156,16 @@ inline std::vector<float> train(comm::Group& group, const Course& run) {
   return train(engine, run);
 }
 
-inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+// On `world` threads; every rank has the same record.
+inline std::vector<float> train_threads(int world, const Course& run) {
+  std::vector<std::vector<float>> records(static_cast<size_t>(world));
+  comm::run_threads(world, [&](comm::Group& group) { records[static_cast<size_t>(group.rank())] = train(group, run); });
+  for (const auto& record : records) EXPECT_TRUE(same_bits(record, records[0]));
+  return records[0];
+}
+
+inline std::vector<float> train_alone(const Course& run) {
+  return train(*comm::make_single(), run);
 }
 
 }  // namespace sf::engine::toy

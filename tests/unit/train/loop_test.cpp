@@ -86,6 +86,19 @@ TEST(Loop, AnotherWorldSizeAndLayoutContinuesToTheSameBits) {
   expect_equal(run_toy(plan), uninterrupted, "2 to 3 ranks, flat");
 }
 
+TEST(Loop, ReplicasSaveAndContinueTheBitsOfAnyOtherLayout) {
+  RunDir whole, parts;
+  ToyRun uninterrupted = run_toy({1, whole.path});
+  ToyPlan plan{4, parts.path};
+  plan.replicas = 2, plan.stop_at = 1;
+  run_toy(plan);
+  plan.resume = true;
+  plan.world = 2, plan.replicas = 1, plan.layout = plan::Layout::kReplicate, plan.stop_at = 2;
+  run_toy(plan);  // steps 2 and 3, as whole copies
+  plan.world = 3, plan.layout = plan::Layout::kFlat, plan.stop_at = -1;
+  expect_equal(run_toy(plan), uninterrupted, "mesh, copies, flat");
+}
+
 TEST(Loop, ALateStopOfAFinishedRunChangesNothing) {
   RunDir dir;
   ToyPlan plan{1, dir.path};

@@ -104,6 +104,7 @@ struct ToyPlan {
   plan::Layout layout = plan::Layout::kDim0;
   int unroll = 3;
   double rate = 3e-3;
+  int replicas = 1;
 };
 
 struct ToyRun {
@@ -134,7 +135,7 @@ inline ToyRun run_toy(const ToyPlan& plan) {
   comm::run_threads(plan.world, [&](comm::Group& group) {
     tensor::set_threads(1);
     model::Eagle3Vocabulary vocabulary = toy_vocabulary(draft);
-    engine::Engine engine(group, spec, {model::eagle3_segment(draft, vocabulary, options)}, {.schedule = {.layout = plan.layout}});
+    engine::Engine engine(group, spec, {model::eagle3_segment(draft, vocabulary, options)}, {.schedule = {.layout = plan.layout, .replicas = plan.replicas}});
     load_toy(engine, spec);
     train::CheckpointOptions where{
         plan.run_dir,
