@@ -58,6 +58,8 @@ for ranks in 1 2; do
   says "live is in use by sf-train eagle3" "(pid $!"
 done
 kill $! && wait $! || [ $? = 75 ] || die "the run that was in the way ended with $?"
+expect 78 sf-train eagle3 -c run.toml --draft draft0 --from feats -o x --set engine.accumulate=accumulate_local; says engine.numerics; clean x
+expect 78 sf-train eagle3 -c run.toml --draft draft0 --from feats -o x --set shard.replicas=2; says "does not divide"; clean x
 cp -r feats torn && truncate -s 100 torn/rows-0-00000.frames
 expect 65 sf-train eagle3 -c run.toml --draft draft0 --from torn -o x; says truncated; clean x
 

@@ -27,6 +27,14 @@ for run in gloo torchrun; do
   cmp losses1 losses.other || die "losses of $run differ from W=1"
   [ "$(digest run1/latest)" = "$(digest $run/latest)" ] || die "weights of $run differ from W=1"
 done
+# Layouts, and what is traded for memory or time, change where bytes lie and nothing else.
+train --ranks 2 -o copies --set shard.backend=replicate \
+  --set engine.prefetch=1 --set engine.poison=true >/dev/null 2>err || { cat err; die copies; }
+train --ranks 4 -o mesh --set shard.replicas=2 \
+  --set shard.reshard=none --set engine.mode=offload >/dev/null 2>err || { cat err; die mesh; }
+for run in copies mesh; do
+  [ "$(digest run1/latest)" = "$(digest $run/latest)" ] || die "weights of $run differ from W=1"
+done
 # Negative control: summing on each rank before the fold must show.
 SF_FAULT=engine.local_sum sf-train eagle3 -c run.toml --draft draft0 --from feats --ranks 2 -o broken >/dev/null 2>err
 [ "$(digest run1/latest)" != "$(digest broken/latest)" ] || die "the fault switch engine.local_sum turned nothing red"
