@@ -34,10 +34,10 @@ Verb plan() {
                    .value = "BYTES",
                    .help = "bytes a second that a rank receives, as 10G",
                    .setting = "plan.bandwidth"}},
-      .settings = {"plan", "engine.mode", "engine.compute_dtype", "engine.numerics", "shard", "training.batch_size",
-                   "training.micro_batches", "training.unroll", "training.keep_checkpoints",
-                   "training.shard_frozen_tables", "training.reference_quirks", "capture.max_length",
-                   "capture.feature_dtype", "draft.vocab_size", "stream.credit_mib"},
+      .settings = {"plan", "engine.mode", "engine.compute_dtype", "engine.numerics", "engine.accumulate",
+                   "engine.prefetch", "shard", "training.batch_size", "training.micro_batches", "training.unroll",
+                   "training.keep_checkpoints", "training.shard_frozen_tables", "training.reference_quirks",
+                   "capture.max_length", "capture.feature_dtype", "draft.vocab_size", "stream.credit_mib"},
       .run = sf::tool::shard_plan_verb,
   };
 }
