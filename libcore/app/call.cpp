@@ -35,7 +35,7 @@ Call::Call(CallSetup setup)
                  .paint = setup_.paint,
                  .progress = setup_.progress && setup_.ranks.rank == 0,
                  .colour = setup_.colour}),
-      result_to_file_(has("output") && !find_option(setup_.parsed.verb->options, "output")) {}
+      result_to_file_(has("output") && !has("plan") && !find_option(setup_.parsed.verb->options, "output")) {}
 
 Call::~Call() {
   listener_.request_stop();

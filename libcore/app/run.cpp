@@ -206,10 +206,28 @@ RankEnv world_of(const Verb& verb, const Parsed& parsed, const Environment& envi
   return world;
 }
 
+// What is read must not be what is written, and no path or value may be empty.
+void check_values(const Parsed& parsed) {
+  std::vector<std::pair<std::string, std::string>> given;
+  for (const auto& [name, values] : parsed.values)
+    if (const Option* option = find_option(options_of(*parsed.verb), name); option && !option->value.empty())
+      for (const std::string& value : values) given.emplace_back("--" + name, value);
+  for (const std::string& value : parsed.positional) given.emplace_back(positional_parts(*parsed.verb).first, value);
+  const std::string out = parsed.last("output", "");
+  for (const auto& [name, value] : given) {
+    SF_CHECK(!value.empty(), Exit::kUsage, "{}: wanted a value, found an empty one", name);
+    std::error_code ignored;
+    SF_CHECK(name == "--output" || !std::filesystem::is_regular_file(value, ignored) ||
+                 !std::filesystem::equivalent(value, out, ignored),
+             Exit::kCantCreate, "--output {} is the file given as {}; choose another -o", out, name);
+  }
+}
+
 int run_verb(const Command& command, Parsed parsed, const std::vector<std::string>& arguments) {
   const Verb& verb = *parsed.verb;
   Environment environment = copy_of_environment();
   CallSetup setup{.command = &command, .parsed = std::move(parsed), .command_line = shell_quoted(arguments)};
+  check_values(setup.parsed);
   read_manners(setup, environment);
   setup.settings = load_settings(verb, setup.parsed);
   if (setup.parsed.act == Parsed::Act::kPrintConfig) {

@@ -3,6 +3,8 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/file.h"
+#include "base/hash.h"
 
 namespace sf::ckpt {
 
@@ -36,11 +38,19 @@ TargetLink target_of(const Checkpoint& draft) {
 
 void check_target(const Checkpoint& draft, const Checkpoint& target) {
   if (fault("ckpt.any_target")) return;
-  std::string wanted = target_of(draft).identity, found = target.identity();
+  TargetLink link = target_of(draft);
+  std::string wanted = link.identity, found = target.identity();
   SF_CHECK(
       wanted == found, Exit::kProtocol,
       "{} is a draft of another target: made for identity {:.16}, while {} is {:.16}; give the target it was made for",
       draft.dir().string(), wanted, target.dir().string(), found);
+  std::filesystem::path words = target.dir() / "tokenizer.json";
+  std::error_code ignored;
+  if (link.tokenizer.empty() || !std::filesystem::exists(words, ignored)) return;
+  std::string digest = sha256_hex(read_file(words));
+  SF_CHECK(digest == link.tokenizer, Exit::kProtocol,
+           "{} was made for another tokenizer: {:.16}, while {} is {:.16}; give the target it was made for",
+           draft.dir().string(), link.tokenizer, words.string(), digest);
 }
 
 arch::VocabMap read_vocab_map(const Checkpoint& draft) {

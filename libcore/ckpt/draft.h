@@ -20,7 +20,7 @@ struct TargetLink {
 
 void set_target(Manifest& manifest, const TargetLink& link);
 TargetLink target_of(const Checkpoint& draft);  // kData if the manifest does not name a target
-// kProtocol naming both if `target` is not the one that the draft was made for.
+// kProtocol naming both if `target`, or the tokenizer beside it, is not the one that the draft was made for.
 void check_target(const Checkpoint& draft, const Checkpoint& target);
 // Buffers t2d (BOOL or U8) and d2t (I64), checked against each other: kData if they disagree.
 arch::VocabMap read_vocab_map(const Checkpoint& draft);

@@ -129,7 +129,7 @@ void add_generate(std::vector<Key>& keys) {
           flag("generate.ignore_eos", false, "go on to max_new_tokens whatever comes (for timing)"),
           whole("speculation.draft_tokens", 3, 1, 16, "tokens the draft proposes for each verification"),
           whole("draft.vocab_size", 0, 0, 16777216, "tokens the draft can propose, the data's most frequent; 0: all"),
-          numbers("draft.layers", 0, 65536,
+          numbers("draft.layers", 1, 65536,
                   "three layers to capture, as the state after that many blocks; empty: 2, L/2, L-3"),
           flag("draft.fc_norm", false, "normalise each captured state before it is projected (EAGLE3.1)"),
           word("draft.init", "random", {"random", "target"},

@@ -77,6 +77,9 @@ Chats read_chats(app::Invocation& invocation, const text::ChatEncoder& encoder, 
     row.rejected = fmt::format("{} tokens, but the target has {} positions; lower capture.max_length",
                                row.encoded.ids.size(), positions);
   }
+  SF_CHECK(std::ranges::any_of(chats.rows, [](const text::ChatRow& row) { return row.rejected.empty(); }), Exit::kData,
+           "{}: none of the {} rows can be learnt from; row {}: {}", invocation.get("data"), chats.rows.size(),
+           chats.rows.front().id, chats.rows.front().rejected);
   std::string all_rows = fmt::format("{} rows", chats.rows.size());
   config::Apply text(settings, all_rows, "text"), order(settings, all_rows, "stream");
   text.whole("capture.max_length");

@@ -95,6 +95,8 @@ int train_sft(app::Invocation& invocation) {
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
   Model model = open_model(invocation);
   engine::EngineOptions engine_options = apply_engine(invocation, {});
+  config::Apply nothing(invocation.settings(), "0 draft steps (a target is trained)", "run");
+  for (const char* key : {"training.unroll", "training.reference_quirks"}) nothing.nothing(key);
   arch::ModelSpec spec = model::sft_spec(model.decoder);
   std::vector<model::Segment> segments = model::sft_segments(model.decoder);
   if (invocation.plan_only()) {

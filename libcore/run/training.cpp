@@ -224,9 +224,6 @@ int RunReport::finish(const train::LoopEnd& end) {
     // The rank that speaks tells it as an error, which -q does not silence.
     if (status && end.exit != Exit::kAgain) fail(end.exit, "ended at step {}: {}", end.progress.step, end.reason);
   }
-  // Stopped before there was anything to keep: died by the signal, as far as the caller is concerned.
-  if (end.exit == Exit::kAgain && end.checkpoint.empty() && invocation_.stop_signal())
-    return 128 + invocation_.stop_signal();
   return status;
 }
 

@@ -35,7 +35,8 @@ std::string template_of(const Json& config, const std::string& origin) {
 }  // namespace
 
 size_t EncodedChat::supervised() const {
-  return static_cast<size_t>(std::count_if(loss_mask.begin(), loss_mask.end(), [](uint8_t bit) { return bit != 0; }));
+  auto first = loss_mask.begin() + (loss_mask.empty() ? 0 : 1);
+  return static_cast<size_t>(std::count_if(first, loss_mask.end(), [](uint8_t bit) { return bit != 0; }));
 }
 
 struct ChatEncoder::State {
