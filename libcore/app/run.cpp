@@ -209,8 +209,9 @@ RankEnv world_of(const Verb& verb, const Parsed& parsed, const Environment& envi
 // What is read must not be what is written, and no path or value may be empty.
 void check_values(const Parsed& parsed) {
   std::vector<std::pair<std::string, std::string>> given;
+  const std::vector<Option> options = options_of(*parsed.verb);
   for (const auto& [name, values] : parsed.values)
-    if (const Option* option = find_option(options_of(*parsed.verb), name); option && !option->value.empty())
+    if (const Option* option = find_option(options, name); option && !option->value.empty())
       for (const std::string& value : values) given.emplace_back("--" + name, value);
   for (const std::string& value : parsed.positional) given.emplace_back(positional_parts(*parsed.verb).first, value);
   const std::string out = parsed.last("output", "");

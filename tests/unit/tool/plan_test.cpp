@@ -26,6 +26,7 @@ vocab_size = 512
 hidden_size = 64
 intermediate_size = 128
 num_hidden_layers = 8
+max_position_embeddings = 2048
 num_attention_heads = 4
 num_key_value_heads = 2
 head_dim = 16
@@ -54,7 +55,8 @@ TEST(Plan, TheTargetsTableIsReadAsItsConfig) {
 TEST(Plan, OfAHundredBillionParametersTakesLessThanATenthOfASecond) {
   std::string toml =
       "[plan]\nalgorithm = \"sft\"\n[plan.target]\nmodel_type = \"llama\"\nvocab_size = 128256\n"
-      "hidden_size = 10240\nintermediate_size = 32768\nnum_hidden_layers = 80\nnum_attention_heads = 80\n"
+      "hidden_size = 10240\nintermediate_size = 32768\nnum_hidden_layers = 80\nmax_position_embeddings = "
+      "8192\nnum_attention_heads = 80\n"
       "num_key_value_heads = 8\n";
   double best = 1;
   for (int i = 0; i < 5; ++i) {
@@ -125,7 +127,10 @@ TEST(Plan, TheRecordHoldsEveryIntervalAndEveryCollective) {
 }
 
 TEST(Plan, ADraftOfAnotherTargetIsRefusedNamingTheKey) {
-  config::Settings settings = settings_of(kSmall + "[plan.draft]\nvocab_size = 100\ndraft_vocab_size = 10\n");
+  config::Settings settings =
+      settings_of(kSmall +
+                  "[plan.draft]\nvocab_size = 100\ndraft_vocab_size = 10\nhidden_size = 64\nintermediate_size = 128\n"
+                  "num_attention_heads = 4\nnum_key_value_heads = 2\nhead_dim = 16\nmax_position_embeddings = 2048\n");
   try {
     plan_request(settings, 1);
     FAIL();
