@@ -119,13 +119,26 @@ std::string acceptance_table(const std::vector<Json>& acceptance) {
   return "<section class=\"card wide\"><h2>Acceptance on held prompts</h2><table>" + rows + "</table></section>\n";
 }
 
-std::vector<std::filesystem::path> write_charts(const std::vector<Chart>& charts, const std::filesystem::path& out) {
-  std::vector<std::filesystem::path> files;
-  for (const Chart& chart : charts) {
-    std::filesystem::path file = out;
-    file.replace_filename(out.stem().string() + "-" + chart.name + ".svg");
-    write_atomic(file, standalone(chart.svg));
-    files.push_back(std::move(file));
+// The page and its charts; if one of them cannot be written, those made before it go again.
+std::vector<std::filesystem::path> write_files(const std::string& page, const std::vector<Chart>& charts,
+                                               const std::filesystem::path& out) {
+  std::vector<std::filesystem::path> files, made;
+  auto write = [&](const std::filesystem::path& file, std::string_view text) {
+    bool is_new = !std::filesystem::exists(file);
+    write_atomic(file, text);
+    files.push_back(file);
+    if (is_new) made.push_back(file);
+  };
+  try {
+    write(out, page);
+    for (const Chart& chart : charts) {
+      std::filesystem::path file = out;
+      write(file.replace_filename(out.stem().string() + "-" + chart.name + ".svg"), standalone(chart.svg));
+    }
+  } catch (const Error&) {
+    std::error_code ignored;
+    for (const std::filesystem::path& file : made) std::filesystem::remove(file, ignored);
+    throw;
   }
   return files;
 }
@@ -167,10 +180,7 @@ std::vector<std::filesystem::path> write_report(const std::filesystem::path& run
   std::filesystem::path whole = std::filesystem::weakly_canonical(run_dir);
   std::string name = (whole.parent_path().filename() / whole.filename()).string();
   std::string page = page_of(name, records, acceptance);
-  std::vector<std::filesystem::path> files = write_charts(charts_of(records, acceptance), out);
-  write_atomic(out, page);
-  files.insert(files.begin(), out);
-  return files;
+  return write_files(page, charts_of(records, acceptance), out);
 }
 
 }  // namespace sf::report

@@ -37,6 +37,8 @@ std::string message_of(Ending ending) {
       return "every trainer rank said BYE";
     case Ending::kStopDeadline:
       return "told to stop, and no BYE came before the deadline";
+    case Ending::kStoppedUnasked:
+      return "told to stop before any trainer joined";
     case Ending::kReaderGone:
       return "the reader of the pipe is gone without BYE";
     case Ending::kTrainersGone:
@@ -413,7 +415,7 @@ Ending Producer::serve(const std::function<bool()>& stop) {
         self.stopping = stop_deadline.has_value();
         // Told to stop before anybody joined: nothing was asked, nobody is waited for.
         if (!self.ending && stop_deadline && (stop_deadline->passed() || !self.joined))
-          self.ending = Ending::kStopDeadline;
+          self.ending = self.joined ? Ending::kStopDeadline : Ending::kStoppedUnasked;
         if (!self.ending && !(position = self.flow.next())) {
           self.changed.wait_for(lock, std::chrono::milliseconds(20));
           continue;

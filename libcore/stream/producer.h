@@ -32,11 +32,12 @@ struct ProducerOptions {
 
 // How serve() ended, and the exit status it maps to.
 enum class Ending {
-  kBye,           // every rank said BYE                          0
-  kStopDeadline,  // told to stop, BYE did not come in time       69
-  kReaderGone,    // the reader of the pipe died without BYE      69
-  kTrainersGone,  // no rank left, at least one without BYE       69
-  kNobodyCame,    // join_s passed                                69
+  kBye,             // every rank said BYE                          0
+  kStopDeadline,    // told to stop, BYE did not come in time       69
+  kStoppedUnasked,  // told to stop before any trainer joined       69
+  kReaderGone,      // the reader of the pipe died without BYE      69
+  kTrainersGone,    // no rank left, at least one without BYE       69
+  kNobodyCame,      // join_s passed                                69
 };
 Exit exit_of(Ending ending);
 std::string message_of(Ending ending);

@@ -64,6 +64,8 @@ struct ChatRow {
   std::string rejected;  // reason (the template raised, no supervised token, ...); empty: accepted
 };
 
+inline constexpr const char* kNoSupervisedToken = "no supervised token";  // a reason of its own, for those who count
+
 // Reads and encodes all rows. A line that is not JSON is kData naming file and line; a row the template rejects is kept
 // with its reason.
 std::vector<ChatRow> read_chats(const std::filesystem::path& file, const ChatEncoder& encoder, MaskRule rule,

@@ -136,7 +136,7 @@ std::vector<ChatRow> read_chats(const std::filesystem::path& file, const ChatEnc
     row.id = id_of_row(json, number);
     try {
       row.encoded = encode_row(json, encoder, rule, max_length);
-      if (row.encoded.supervised() == 0) row.rejected = "no supervised token";
+      if (row.encoded.supervised() == 0) row.rejected = kNoSupervisedToken;
     } catch (const Error& error) {
       if (error.code() != Exit::kData) throw;
       row.rejected = error.what();

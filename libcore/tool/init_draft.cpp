@@ -70,8 +70,11 @@ Counted count_tokens(const InitDraftOptions& options, const text::ChatEncoder& e
   for (const text::ChatRow& row : rows) {
     options.report.at("count", ++result.rows, rows.size());
     if (row.rejected.empty()) {
-      if (row.encoded.supervised() == 0) ++result.empty;
       result.counts.add_row(row.encoded.ids, row.encoded.loss_mask);
+      continue;
+    }
+    if (row.rejected == text::kNoSupervisedToken) {
+      ++result.empty;
       continue;
     }
     if (result.rejected++ == 0) result.first_reason = fmt::format("{}: {}", row.id, row.rejected);
