@@ -73,7 +73,7 @@ void SharedGroup::wait_for_generation(uint32_t generation, const Call& call) {
   } while (monotonic_s() - spun < spin_s_);
   bool ask_system = false;
   while (!passed()) {
-    if (!fault("comm.deaf")) look_after_peers(ask_system, call);
+    if (!fault("comm.deaf")) look_after_peers(ask_system, generation, call);
     if (call.deadline.passed() && !passed()) give_up_late(call);
     double start = monotonic_s();
     control.sleepers.fetch_add(1);
@@ -83,13 +83,13 @@ void SharedGroup::wait_for_generation(uint32_t generation, const Call& call) {
   }
 }
 
-// Throws if the barrier can no longer complete.
-void SharedGroup::look_after_peers(bool ask_system, const Call& call) {
-  uint32_t generation = board_->control().generation.load();
+// Throws if the barrier that ends `generation` can no longer complete. A peer that passed it may have left since: how a
+// peer ended is read first and the generation after it, for whoever leaves has counted itself before.
+void SharedGroup::look_after_peers(bool ask_system, uint32_t generation, const Call& call) {
   for (int peer = 0; ask_system && peer < world_; ++peer) {
     if (peer != rank_ && process_is_gone(peer)) peer_ended(peer, shm::Life::kDead, "");
   }
-  if (board_->control().generation.load() == generation) stop_if_ended(call);
+  if (somebody_ended() && board_->control().generation.load() == generation) stop_if_ended(call);
 }
 
 bool SharedGroup::process_is_gone(int rank) {

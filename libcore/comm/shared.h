@@ -45,7 +45,7 @@ class SharedGroup : public SteppedGroup {
 
  private:
   void wait_for_generation(uint32_t generation, const Call& call);
-  void look_after_peers(bool ask_system, const Call& call);
+  void look_after_peers(bool ask_system, uint32_t generation, const Call& call);
   bool process_is_gone(int rank);
   void compare_announcements();
   ThreadParts::Part part_of_threads(int colour, size_t members);

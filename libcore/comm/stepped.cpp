@@ -59,15 +59,18 @@ void SteppedGroup::give_up_late(const Call& call) {
           fmt::format("rank {} gave up waiting in {}: deadline passed; {}", root_rank(rank_), call.tag, state_text()));
 }
 
-void SteppedGroup::stop_if_ended(const Call& call) {
-  const shm::Region* board = fault("comm.part_alone") ? board_.get() : &root_board();
-  int gone = static_cast<int>(board->control().culprit.load()) - 1;
-  for (int peer = 0; peer < world_ && gone < 0; ++peer) {
+std::pair<const shm::Region*, int> SteppedGroup::first_ended() const {
+  const shm::Region* root = fault("comm.part_alone") ? board_.get() : &root_board();
+  if (int culprit = static_cast<int>(root->control().culprit.load()) - 1; culprit >= 0) return {root, culprit};
+  for (int peer = 0; peer < world_; ++peer) {
     shm::Life life = board_->slot(peer).life.load();
-    if (peer == rank_ || life == shm::Life::kAlive || life == shm::Life::kAbsent) continue;
-    board = board_.get();
-    gone = peer;
+    if (peer != rank_ && life != shm::Life::kAlive && life != shm::Life::kAbsent) return {board_.get(), peer};
   }
+  return {nullptr, -1};
+}
+
+void SteppedGroup::stop_if_ended(const Call& call) {
+  auto [board, gone] = first_ended();
   if (gone < 0) return;
   double since = static_cast<double>(shm::now_ns() - board_->slot(rank_).since_ns.load()) / 1e9;
   give_up(Exit::kUnavailable, fmt::format("{}; rank {} waits in {} since {:.1f} s", shm::end_text(*board, gone),

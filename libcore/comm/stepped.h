@@ -75,6 +75,9 @@ class SteppedGroup : public Group {
   [[noreturn]] void give_up(Exit code, const std::string& why);
   // Throws if a peer is gone, or any rank of the undivided group. Its own end names the cause, on every rank alike.
   void stop_if_ended(const Call& call);
+  bool somebody_ended() const { return first_ended().second >= 0; }
+  // Whose end ends this group, and on which board it is told; {null, -1}: nobody's.
+  std::pair<const shm::Region*, int> first_ended() const;
   [[noreturn]] void give_up_late(const Call& call);  // the deadline has passed: marks and names who is late
   virtual bool is_late(int peer) const;              // has not come as far as this rank, as the board says
 

@@ -106,13 +106,13 @@ TEST(Supervisor, QuitSaysWhoWaitsWhere) {
     auto group = comm::make_shm(fd, rank, 2);
     if (rank == 1) {
       Ranks::tell(pipe, "ready");
-      usleep(400'000);
+      usleep(2'000'000);
     }
     group->barrier(named("fold midlayer"));
     return 0;
   });
   run.line();
-  usleep(50'000);
+  usleep(700'000);  // rank 0 is in its barrier by then, on a loaded machine too
   kill(run.pid(), SIGQUIT);
   std::string said = run.rest();
   EXPECT_NE(said.find("waits in fold midlayer since"), std::string::npos) << said;

@@ -137,6 +137,11 @@ TEST(Ends, ARankThatLeftInGoodOrderIsSaidToHaveLeft) {
   EXPECT_NE(text.find("has left the group"), std::string::npos) << text;
 }
 
+// Whoever comes last to a barrier is out of it first, and may be gone before the others have looked.
+TEST(Ends, ARankMayLeaveWhileOthersStillWakeFromTheLastCall) {
+  for (int round = 0; round < 400; ++round) run_threads(3, [](Group& group) { group.barrier(named("the last call")); });
+}
+
 TEST(Ends, APartEndsWithTheWholeAndSpeaksOfItsRanks) {
   std::string news;
   try {
