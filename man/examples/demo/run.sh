@@ -45,7 +45,7 @@ accept() {  # accept DRAFT OUT
   sf-eval accept -c "$here/demo.toml" --target target --draft "$1" --prompts held.jsonl --format json --set generate.max_new_tokens=48 >"$2"
 }
 
-fresh target chats.jsonl draft0 run before.json after.json report.html summary.json
+fresh target chats.jsonl* draft0 run before.json after.json report.html summary.json
 head -n "$held" "$here/held.jsonl" >held.jsonl
 stage "convert the GGUF file" 10 sf-init model "$gguf" -o target
 stage "the target answers the prompts" 160 regenerate

@@ -240,7 +240,7 @@ TEST(Stream, ToldToStopBeforeAnybodyJoinedItEndsAtOnce) {
   options.stop_s = 1e6;
   ProducerThread producer(options, [&](uint64_t p) { return test_sample(contract, p); });
   producer.stop();
-  EXPECT_EQ(producer.join(), Ending::kStopDeadline);
+  EXPECT_EQ(producer.join(), Ending::kStoppedUnasked);
 }
 
 TEST(Stream, ASilentRankIsReportedByName) {
