@@ -43,7 +43,7 @@ Verb draft() {
                    .setting = "training.reference_quirks"}},
       .settings = {"draft", "capture.max_length", "training.reference_quirks"},
       .takes_positional = true,
-      .positional_help = "ALGORITHM  eagle3",
+      .positional_help = "ALGORITHM  eagle3 or dflash",
       .run = sf::tool::init_draft_verb,
   };
 }

@@ -27,7 +27,7 @@ _sf_init() {
         --dtype) COMPREPLY=($(compgen -W 'fp32 bf16' -- "$cur")); return ;;
         --seed) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'training.reference_quirks= capture.max_length= draft.vocab_size= draft.layers= draft.fc_norm= draft.init= draft.seed=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.reference_quirks= capture.max_length= draft.vocab_size= draft.layers= draft.hidden_layers= draft.block_size= draft.mask_token_id= draft.fc_norm= draft.init= draft.seed=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;

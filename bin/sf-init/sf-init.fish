@@ -29,7 +29,7 @@ complete -c sf-init -n '__fish_seen_subcommand_from draft' -l dtype -x -a 'fp32 
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l seed -x -d 'seed of the initial weights'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l reference-quirks -d 'count as the reference does'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l config -s c -r -d 'settings file; may be repeated, later wins'
-complete -c sf-init -n '__fish_seen_subcommand_from draft' -l set -x -a 'training.reference_quirks= capture.max_length= draft.vocab_size= draft.layers= draft.fc_norm= draft.init= draft.seed=' -d 'one setting, e.g. engine.threads=2'
+complete -c sf-init -n '__fish_seen_subcommand_from draft' -l set -x -a 'training.reference_quirks= capture.max_length= draft.vocab_size= draft.layers= draft.hidden_layers= draft.block_size= draft.mask_token_id= draft.fc_norm= draft.init= draft.seed=' -d 'one setting, e.g. engine.threads=2'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l print-config -d 'print the settings with their origins and exit'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l plan -s n -d 'resolve, check, predict; touch nothing'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l format -x -a 'text json' -d 'form of the result'

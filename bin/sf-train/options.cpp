@@ -6,13 +6,12 @@ using sf::app::Verb;
 
 namespace {
 
-Verb eagle3() {
+// The drafts differ in name, purpose and entry; their options are one table.
+Verb draft(const char* name, const char* purpose, const char* entry, std::vector<std::string> examples) {
   return {
-      .name = "eagle3",
-      .purpose = "train an EAGLE3 draft from captured target features",
-      .examples = {"sf-capture features --target target --draft draft0 --data chats.jsonl | "
-                   "sf-train eagle3 -c demo/demo.toml --draft draft0 --from - --ranks 2 -o run",
-                   "sf-train eagle3 --draft draft0 --from features --resume auto -o run"},
+      .name = name,
+      .purpose = purpose,
+      .examples = std::move(examples),
       .options = {{.name = "draft", .value = "DIR", .help = "draft to start from", .required = true},
                   {.name = "from",
                    .value = "-|DIR|FILE",
@@ -33,7 +32,7 @@ Verb eagle3() {
                    .setting = "training.reference_quirks"}},
       .settings = {"training", "engine", "comm", "shard", "stream.credit_mib", "stream.heartbeat_s",
                    "stream.rejoin_deadline_s"},
-      .tensor_entry = "sf_train_eagle3",
+      .tensor_entry = entry,
       .ranks = true,
   };
 }
@@ -61,10 +60,26 @@ Verb sft() {
   };
 }
 
+Verb eagle3() {
+  return draft("eagle3", "train an EAGLE3 draft from captured target features", "sf_train_eagle3",
+               {"sf-capture features --target target --draft draft0 --data chats.jsonl | "
+                "sf-train eagle3 -c demo/demo.toml --draft draft0 --from - --ranks 2 -o run",
+                "sf-train eagle3 --draft draft0 --from features --resume auto -o run"});
+}
+
+Verb dflash() {
+  return draft("dflash", "train a DFlash draft from captured target features", "sf_train_dflash",
+               {"sf-capture features --target target --draft dflash0 --data chats.jsonl | "
+                "sf-train dflash --draft dflash0 --from - --ranks 2 -o run-dflash",
+                "sf-train dflash --draft dflash0 --from features-dflash --resume auto "
+                "--set shard.frozen_tables=target_embedding=rows,target_head=stream -o run-dflash"});
+}
+
 }  // namespace
 
 const Command& command() {
-  static const Command train = {
-      .name = "sf-train", .purpose = "train drafts and adapters on sharded parameters", .verbs = {eagle3(), sft()}};
+  static const Command train = {.name = "sf-train",
+                                .purpose = "train drafts and adapters on sharded parameters",
+                                .verbs = {eagle3(), dflash(), sft()}};
   return train;
 }

@@ -2,7 +2,7 @@
 _sf_train() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=
   if ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
-    COMPREPLY=($(compgen -W 'eagle3 sft' -- "$cur"))
+    COMPREPLY=($(compgen -W 'eagle3 dflash sft' -- "$cur"))
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -16,7 +16,24 @@ _sf_train() {
         --tee) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --ranks) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= stream.credit_mib= stream.heartbeat_s= stream.rejoin_deadline_s=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.num_anchors= training.loss_decay_gamma= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= shard.host_dir= stream.credit_mib= stream.heartbeat_s= stream.rejoin_deadline_s=' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--draft --from --output --target --resume --tee --reference-quirks --ranks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    dflash)
+      case $prev in
+        --draft) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --from) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --resume) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --tee) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --ranks) COMPREPLY=(); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.num_anchors= training.loss_decay_gamma= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= shard.host_dir= stream.credit_mib= stream.heartbeat_s= stream.rejoin_deadline_s=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
@@ -31,7 +48,7 @@ _sf_train() {
         --resume) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --ranks) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= capture.max_length= capture.mask_rule= data.order_seed=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.num_anchors= training.loss_decay_gamma= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= shard.host_dir= capture.max_length= capture.mask_rule= data.order_seed=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;

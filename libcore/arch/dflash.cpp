@@ -92,13 +92,13 @@ class Builder {
     spec_.segments.back().flops_per_token += 2.0 * static_cast<double>(out) * static_cast<double>(in);
   }
   void context() {
-    open("context", {"hidden_state"}, {"context"});
+    open("context", {"hidden_states", "context_rows"}, {"context"});
     auto captured = static_cast<int64_t>(d_.capture_layers.size());
     linear("fc", d_.hidden, std::max<int64_t>(captured, 1) * d_.hidden, false);
     add("hidden_norm.weight", {d_.hidden}, "ones");
   }
   void layer(int64_t i) {
-    open(fmt::format("layers.{}", i), {fmt::format("hidden.{}", i), "context", "anchors"},
+    open(fmt::format("layers.{}", i), {fmt::format("hidden.{}", i), "context", "blocks"},
          {fmt::format("hidden.{}", i + 1)});
     std::string at = fmt::format("layers.{}.", i);
     int64_t q = d_.heads * d_.head_dim, kv = d_.kv_heads * d_.head_dim;
@@ -121,6 +121,12 @@ class Builder {
 };
 
 }  // namespace
+
+bool is_dflash(const Json& config) {
+  const Json* list = config.is_object() ? config.find("architectures") : nullptr;
+  return list && list->is_array() && list->as_array().size() == 1 && list->as_array()[0].is_string() &&
+         list->as_array()[0].as_string() == kArchitecture;
+}
 
 Dflash dflash_from_config(const Json& config) {
   SF_CHECK(config.is_object(), Exit::kData, "config.json: wanted an object, found {}", config.type_name());
@@ -217,12 +223,15 @@ ModelSpec describe_training(const Dflash& draft, bool tied) {
   ModelSpec spec;
   spec.family = "dflash";
   Builder builder(draft, spec);
+  builder.open("blocks", {"input_ids", "loss_mask", "lengths", "anchors"},
+               {"blocks", "slot_ids", "context_rows", "label_slots", "label_ids", "label_offsets"});
   builder.context();
-  builder.open("embed", {"input_ids", "anchors"}, {"hidden.0"});
+  builder.open("embed", {"slot_ids"}, {"hidden.0"});
   builder.add(kTargetEmbedding, {draft.vocab, draft.hidden}, "", false);
   for (int64_t i = 0; i < draft.layers; ++i) builder.layer(i);
-  builder.open("head", {fmt::format("hidden.{}", draft.layers), "input_ids", "loss_mask", "anchors"}, {"loss"});
+  builder.open("norm", {fmt::format("hidden.{}", draft.layers), "label_slots"}, {"states"});
   builder.add("norm.weight", {draft.hidden}, "ones");
+  builder.open("head", {"states", "label_ids"}, {"nll", "top1"});
   if (tied) {
     spec.aliases.push_back({kTargetHead, kTargetEmbedding});
     spec.segments.back().parameters.push_back(kTargetHead);
@@ -232,6 +241,7 @@ ModelSpec describe_training(const Dflash& draft, bool tied) {
     spec.tables = {{kTargetEmbedding, true, false}, {kTargetHead, false, true}};
   }
   spec.segments.back().flops_per_token += 2.0 * static_cast<double>(draft.vocab) * static_cast<double>(draft.hidden);
+  builder.open("loss", {"nll", "top1", "label_ids", "label_offsets", "slot_weights"}, {"loss", "slot_sums"});
   spec.buffers.push_back({"rotary", {draft.head_dim / 2}, Dtype::kF32, false});
   return spec;
 }

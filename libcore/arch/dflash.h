@@ -29,6 +29,8 @@ struct Dflash {
   friend bool operator==(const Dflash&, const Dflash&) = default;
 };
 
+// Does a config.json name this architecture?
+bool is_dflash(const Json& config);
 // kConfig naming the setting. Without dflash_config.target_layer_ids the capture layers are those of
 // dflash_capture_layers for num_target_layers, and empty if the config does not say how many those are.
 Dflash dflash_from_config(const Json& config);
@@ -41,8 +43,8 @@ Dflash dflash_for_target(const Decoder& target, int64_t layers);
 // The draft's own parameters with SpecForge's names, all trainable. Segments: "context" (fc, hidden_norm: the captured
 // layers become the boundary every layer reads), "layers.0" ... and "norm".
 ModelSpec describe(const Dflash& draft);
-// For training: the target's frozen tables too. Segments: "context", "embed" (kTargetEmbedding: look-ups only),
-// "layers.0" ..., "head" (norm, kTargetHead, the loss). `tied`: the head is an alias of the embedding.
+// For training: the target's frozen tables too, and the segments of model::dflash_segments. `tied`: the head is an
+// alias of the embedding.
 ModelSpec describe_training(const Dflash& draft, bool tied);
 
 }  // namespace sf::arch

@@ -166,7 +166,7 @@ ModelSpec describe(const Eagle3& e) {
                   {"d2t", {e.draft_vocab}, Dtype::kI64, true},
                   {"rotary", {e.head_dim / 2}, Dtype::kF32, false}};
   spec.segments.push_back(std::move(segment));
-  spec.tables = {{"embed_tokens.weight", true, false}};
+  spec.tables = {{"embed_tokens.weight", true, false, true}};
   return spec;
 }
 
@@ -194,7 +194,7 @@ ModelSpec describe_training(const Eagle3& draft) {
                    "final_norm", "target_lse", "lengths",     "step_weights"};
   segment.writes = {"loss", "step_sums"};
   segment.parameters.push_back(kTargetHead);
-  spec.tables.push_back({kTargetHead, false, true});
+  spec.tables.push_back({kTargetHead, false, true, true});
   return spec;
 }
 

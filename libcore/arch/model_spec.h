@@ -54,6 +54,7 @@ struct Table {
   std::string parameter;
   bool looked_up = false;   // rows are taken by id
   bool multiplied = false;  // states are multiplied with all its rows: a head
+  bool in_group = false;    // its segment is given the whole: shard cuts and gathers it with the group
 };
 
 struct ModelSpec {

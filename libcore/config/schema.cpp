@@ -58,6 +58,10 @@ void add_training(std::vector<Key>& keys) {
                 "steps between those whose spans every rank records, beside the second; 0: none"),
           whole("training.max_bad_steps", 8, 1, 1e6, "give up after this many non-finite steps in a row"),
           whole("training.unroll", 7, 1, 32, "unrolled draft steps (training-time test)"),
+          whole("training.num_anchors", 512, 1, 1048576,
+                "blocks of a row at most, each behind an anchor drawn by seed"),
+          real("training.loss_decay_gamma", 0, 0, 1e6,
+               "slot k of a block weighs exp(-(k-1)/gamma); 0: all slots weigh the same"),
           flag("training.shard_frozen_tables", false, "shard frozen tables over the ranks too (fsdp2 only)"),
           flag("training.reference_quirks", false, "reproduce known faults of the reference, to compare with it"),
       });
@@ -90,6 +94,9 @@ void add_engine(std::vector<Key>& keys) {
           whole("shard.replicas", 1, 1, 4096, "replicas of a replicate x shard mesh (HSDP); divides the ranks"),
           word("shard.reshard", "full", {"full", "grad_op", "none"},
                "what stays gathered: nothing, from forward to backward, or all until a step changes it"),
+          word("shard.frozen_tables", "replicate", {},
+               "replicate, shard, rows, stream, rows+stream or host for all; or TABLE=RESIDENCY of each"),
+          word("shard.host_dir", "/tmp", {}, "directory on this host for tables of residency host"),
       });
 }
 
@@ -130,7 +137,11 @@ void add_generate(std::vector<Key>& keys) {
           whole("speculation.draft_tokens", 3, 1, 16, "tokens the draft proposes for each verification"),
           whole("draft.vocab_size", 0, 0, 16777216, "tokens the draft can propose, the data's most frequent; 0: all"),
           numbers("draft.layers", 1, 65536,
-                  "three layers to capture, as the state after that many blocks; empty: 2, L/2, L-3"),
+                  "layers to capture, as states after that many blocks; empty: the algorithm's own"),
+          whole("draft.hidden_layers", 1, 1, 4096, "layers of a DFlash draft"),
+          whole("draft.block_size", 16, 2, 1024, "slots of a DFlash block: one clean token, then masks"),
+          whole("draft.mask_token_id", -1, -1, 16777216,
+                "token of the masked slots; -1: the first row of the target's embedding that no token has"),
           flag("draft.fc_norm", false, "normalise each captured state before it is projected (EAGLE3.1)"),
           word("draft.init", "random", {"random", "target"},
                "random: as the reference starts; target: as the target's head over its last captured state"),

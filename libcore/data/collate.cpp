@@ -16,17 +16,38 @@ namespace {
 struct Field {
   const char* name;
   std::vector<Dtype> types;
-  int64_t width;  // 0: one number an index
+  int64_t width;     // 0: one number an index
+  bool ids = false;  // token ids: checked against the vocabulary
 };
 
-std::vector<Field> fields_of(const Eagle3Shape& shape) {
-  std::vector<Dtype> features{Dtype::kF32, Dtype::kBF16, Dtype::kF16};
-  return {{"input_ids", {Dtype::kI32}, 0},
-          {"loss_mask", {Dtype::kU8}, 0},
-          {"target_top1", {Dtype::kI32}, 0},
-          {"target_lse", {Dtype::kF32}, 0},
-          {"hidden_state", features, 3 * shape.target_hidden},
-          {"final_norm", features, shape.target_hidden}};
+// What every kind of batch is made from.
+struct Layout {
+  std::vector<Field> fields;
+  int64_t vocab = 0, max_length = 0;
+  Dtype compute = Dtype::kF32;
+};
+
+const std::vector<Dtype> kFeatures{Dtype::kF32, Dtype::kBF16, Dtype::kF16};
+
+Layout layout_of(const Eagle3Shape& shape) {
+  return {{{"input_ids", {Dtype::kI32}, 0, true},
+           {"loss_mask", {Dtype::kU8}, 0},
+           {"target_top1", {Dtype::kI32}, 0, true},
+           {"target_lse", {Dtype::kF32}, 0},
+           {"hidden_state", kFeatures, 3 * shape.target_hidden},
+           {"final_norm", kFeatures, shape.target_hidden}},
+          shape.vocab,
+          shape.max_length,
+          shape.compute};
+}
+
+Layout layout_of(const DflashShape& shape) {
+  return {{{"input_ids", {Dtype::kI32}, 0, true},
+           {"loss_mask", {Dtype::kU8}, 0},
+           {"hidden_states", kFeatures, shape.captured}},
+          shape.vocab,
+          shape.max_length,
+          shape.compute};
 }
 
 const HostTensor& checked(const stream::Sample& sample, const Field& field, int64_t length) {
@@ -41,13 +62,13 @@ const HostTensor& checked(const stream::Sample& sample, const Field& field, int6
   return tensor;
 }
 
-int64_t length_of(const stream::Sample& sample, const Eagle3Shape& shape) {
+int64_t length_of(const stream::Sample& sample, const Layout& layout) {
   const HostTensor& ids = sample.at("input_ids");
   SF_CHECK(ids.shape().size() == 1, Exit::kData, "position {}: input_ids has shape {}, wanted one extent",
            sample.position, to_string(ids.shape()));
   int64_t length = ids.shape()[0];
-  SF_CHECK(length >= 1 && (shape.max_length == 0 || length <= shape.max_length), Exit::kData,
-           "position {}: a row of {} tokens, the contract allows 1 to {}", sample.position, length, shape.max_length);
+  SF_CHECK(length >= 1 && (layout.max_length == 0 || length <= layout.max_length), Exit::kData,
+           "position {}: a row of {} tokens, the contract allows 1 to {}", sample.position, length, layout.max_length);
   return length;
 }
 
@@ -57,14 +78,12 @@ void check_ids(const stream::Sample& sample, const char* name, int64_t vocab) {
              sample.position, name, id, vocab);
 }
 
-at::ScalarType batch_type(const Field& field, const Eagle3Shape& shape) {
-  if (field.width > 0) return tensor::to_scalar(shape.compute);
+at::ScalarType batch_type(const Field& field, const Layout& layout) {
+  if (field.width > 0) return tensor::to_scalar(layout.compute);
   return field.types.front() == Dtype::kF32 ? at::kFloat : at::kLong;
 }
 
-}  // namespace
-
-Batch collate_eagle3(std::span<const stream::Sample> samples, const Eagle3Shape& shape) {
+Batch collate(std::span<const stream::Sample> samples, const Layout& layout) {
   Batch batch;
   std::vector<const stream::Sample*> rows;
   std::vector<int64_t> lengths;
@@ -74,27 +93,48 @@ Batch collate_eagle3(std::span<const stream::Sample> samples, const Eagle3Shape&
       continue;
     }
     rows.push_back(&sample);
-    lengths.push_back(length_of(sample, shape));
+    lengths.push_back(length_of(sample, layout));
     batch.tokens += lengths.back();
   }
   batch.rows = std::ssize(rows);
   if (rows.empty()) return batch;
   int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-  for (const Field& field : fields_of(shape)) {
+  for (const Field& field : layout.fields) {
     std::vector<int64_t> extents{batch.rows, longest};
     if (field.width > 0) extents.push_back(field.width);
-    at::Tensor padded = at::zeros(extents, batch_type(field, shape));
+    at::Tensor padded = at::zeros(extents, batch_type(field, layout));
     for (int64_t b = 0; b < batch.rows; ++b)
       padded.select(0, b).narrow(0, 0, lengths[b]).copy_(tensor::share(checked(*rows[b], field, lengths[b])));
     batch.tensors[field.name] = padded;
-  }
-  for (const stream::Sample* row : rows) {
-    check_ids(*row, "input_ids", shape.vocab);
-    check_ids(*row, "target_top1", shape.vocab);
+    for (const stream::Sample* row : rows)
+      if (field.ids) check_ids(*row, field.name, layout.vocab);
   }
   at::Tensor length = at::zeros({batch.rows}, at::kLong);
   std::copy(lengths.begin(), lengths.end(), length.mutable_data_ptr<int64_t>());
   batch.tensors["lengths"] = length;
+  return batch;
+}
+
+}  // namespace
+
+Batch collate_eagle3(std::span<const stream::Sample> samples, const Eagle3Shape& shape) {
+  return collate(samples, layout_of(shape));
+}
+
+Batch collate_dflash(std::span<const stream::Sample> samples, const DflashShape& shape) {
+  Batch batch = collate(samples, layout_of(shape));
+  if (batch.empty()) return batch;
+  std::vector<std::vector<int64_t>> drawn;
+  size_t most = 0;
+  for (const stream::Sample& sample : samples) {
+    if (sample.void_reason) continue;
+    drawn.push_back(draw_anchors(sample.at("loss_mask").as<uint8_t>(), shape.anchors, shape.seed, sample.position));
+    most = std::max(most, drawn.back().size());
+  }
+  at::Tensor anchors = at::full({batch.rows, static_cast<int64_t>(most)}, -1, at::kLong);
+  for (size_t b = 0; b < drawn.size(); ++b)
+    std::copy(drawn[b].begin(), drawn[b].end(), anchors.mutable_data_ptr<int64_t>() + b * most);
+  batch.tensors["anchors"] = anchors;
   return batch;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/exchange.h"
 #include "engine/state.h"
 #include "tensor/memory.h"
 
@@ -17,6 +18,7 @@ Engine::~Engine() = default;
 void Engine::load(const std::string& parameter, const ReadInterval& read) {
   state_->slots.forget();
   state_->store.load(state_->store.index_of(parameter), read);
+  for (auto& [segment, exchange] : state_->options.exchanges) exchange->load(parameter, read);
 }
 
 model::Tensors Engine::round(const std::optional<model::Tensors>& micro_batch, const std::string& loss,
@@ -70,8 +72,8 @@ StepTimes Engine::take_times() {
 }
 
 MemoryReport Engine::predicted() const {
-  uint64_t total = state_->plan.memory[static_cast<size_t>(state_->group.rank())].total();
-  return {total, total, 0, 0};
+  const plan::Memory& memory = state_->plan.memory[static_cast<size_t>(state_->group.rank())];
+  return {memory.total(), memory.total() + memory.gathered, memory.host, 0};
 }
 
 MemoryReport Engine::measured() const {

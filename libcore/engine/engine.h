@@ -27,8 +27,9 @@ class Exchange;
 struct EngineOptions {
   plan::ScheduleOptions schedule;  // `world` and the fact of threads are filled in by the engine
   double call_deadline_s = 120;
-  bool poison = false;              // fill released slots with NaN: a read of a released parameter shows
-  std::filesystem::path spill_dir;  // where mode offload keeps boundaries, in a file without a name
+  bool poison = false;                      // fill released slots with NaN: a read of a released parameter shows
+  std::filesystem::path host_dir = "/tmp";  // where a table of residency host has its file without a name
+  std::filesystem::path spill_dir;          // where mode offload keeps boundaries, in a file without a name
   // Segments that are exchanged, by name; shared because options are copied.
   std::map<std::string, std::shared_ptr<Exchange>> exchanges;
 };

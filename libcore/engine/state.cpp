@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "engine/tables.h"
 #include "ops/optimizer_kernels.h"
 #include "tensor/memory.h"
 #include "tensor/threads.h"
@@ -46,6 +47,8 @@ Engine::State::State(comm::Group& g, const arch::ModelSpec& spec, std::vector<mo
       uses_(plan.parameters.size(), 0),
       filled_(plan.groups.size(), 0),
       lane_(plan.options.prefetch > 0 && g.world() > 1) {
+  TableOptions tables{options.call_deadline_s, options.host_dir, &times.communication};
+  options.exchanges.merge(table_exchanges(plan, segments, spec, group, tables));
   if (!options.poison || fault("engine.no_poison")) return;
   store.poison(0, plan.arena_bytes);
   slots.on_release = [this](uint64_t begin, uint64_t end) { store.poison(begin, end); };
@@ -162,6 +165,7 @@ model::Tensors Engine::State::pass(const std::optional<model::Tensors>& micro_ba
       times.backward += monotonic_s() - turn - (times.communication - waited - waited_forward);
       ++round_;
     }
+    if (round_ == 0) end_window();
     return pass.take_kept();
   } catch (const std::exception& error) {
     group.abandon(first_line(error.what()));
@@ -189,20 +193,32 @@ at::Tensor Engine::State::gradient_whole(size_t parameter) {
   return gather_whole(parameter, all, "gradient");
 }
 
+std::vector<plan::Interval> Engine::State::of_row(const std::vector<plan::Interval>& intervals) const {
+  std::vector<plan::Interval> row;
+  for (int r : plan.mesh.row(group.rank())) row.push_back(intervals[static_cast<size_t>(r)]);
+  return row;
+}
+
+void Engine::State::end_window() {
+  for (auto& [segment, exchange] : options.exchanges) exchange->end_window();
+}
+
 at::Tensor Engine::State::gather_whole(size_t parameter, std::span<const float> mine, std::string_view what) {
   const plan::Held& held = plan.parameters[parameter];
   at::Tensor whole = at::empty(held.shape, at::TensorOptions().dtype(at::kFloat));
   std::span<float> into(whole.mutable_data_ptr<float>(), static_cast<size_t>(whole.numel()));
-  if (held.replicated || plan.mesh.shards == 1) {
+  if (held.replicated || (plan.mesh.shards == 1 && !held.exchanged)) {
     std::copy(mine.begin(), mine.end(), into.begin());
     return whole;
   }
+  SF_CHECK(held.residency != plan::Residency::kHost, Exit::kSoftware, "table {} lives on the host: no rank holds it",
+           held.name);
   std::vector<size_t> sizes;
-  for (int r : plan.mesh.row(group.rank())) {
-    sizes.push_back(static_cast<size_t>(held.intervals[static_cast<size_t>(r)].size()) * sizeof(float));
+  for (const plan::Interval& part : held.exchanged ? held.intervals : of_row(held.intervals)) {
+    sizes.push_back(static_cast<size_t>(part.size()) * sizeof(float));
   }
   std::string tag = fmt::format("gather {} {}", what, held.name);
-  row().all_gather(std::as_bytes(mine), sizes, std::as_writable_bytes(into), call(tag));
+  (held.exchanged ? group : row()).all_gather(std::as_bytes(mine), sizes, std::as_writable_bytes(into), call(tag));
   return whole;
 }
 

@@ -62,6 +62,8 @@ class Engine::State {
   void split_ranks();
   void reduce(size_t group, bool present, const comm::Call& call);
   void prepare(int64_t time, int64_t end);
+  std::vector<plan::Interval> of_row(const std::vector<plan::Interval>& intervals) const;
+  void end_window();
   at::Tensor gather_whole(size_t parameter, std::span<const float> held, std::string_view what);
   std::vector<float> window_gradient(size_t parameter) const;  // this rank's owned part, all accumulators added
   uint64_t post(std::string tag, std::function<void(const comm::Call&)> body);

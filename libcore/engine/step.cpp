@@ -54,6 +54,7 @@ StepResult Engine::State::step(double lr, double max_norm, const AdamW& adamw) {
     update(lr, scale, adamw);
   }
   store.zero_accumulators();
+  end_window();
   std::fill(uses_.begin(), uses_.end(), 0);
   culprit_ = {};
   round_ = 0;

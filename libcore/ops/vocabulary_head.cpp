@@ -3,7 +3,9 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <cmath>
 #include <new>
 
@@ -91,6 +93,52 @@ void VocabularyHead::differentiate(const at::Tensor& upstream, int64_t first, co
 at::Tensor VocabularyHead::gradient() const {
   SF_ASSERT(next_ == 2 * vocab_);
   return gradient_.to(x_.scalar_type());
+}
+
+namespace {
+
+struct Held : torch::CustomClassHolder {
+  explicit Held(VocabularyHead given) : head(std::move(given)) {}
+  VocabularyHead head;
+};
+
+template <typename Body>
+void by_chunks(const at::Tensor& table, int64_t chunk, const Body& body) {
+  for (int64_t lo = 0; lo < table.size(0); lo += chunk)
+    body(lo, table.narrow(0, lo, std::min(chunk, table.size(0) - lo)));
+}
+
+struct WholeTable : torch::autograd::Function<WholeTable> {
+  using Context = torch::autograd::AutogradContext;
+  using List = torch::autograd::variable_list;
+
+  static List forward(Context* context, const at::Tensor& x, const at::Tensor& table, const at::Tensor& labels,
+                      int64_t chunk) {
+    VocabularyHead head(x, labels, table.size(0));
+    by_chunks(table, chunk, [&](int64_t lo, const at::Tensor& rows) { head.see(lo, rows); });
+    List out{head.nll(), head.top1()};
+    context->mark_non_differentiable({out[1]});
+    context->save_for_backward({table});
+    context->saved_data["chunk"] = chunk;
+    context->saved_data["head"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(std::move(head)));
+    return out;
+  }
+
+  static List backward(Context* context, List gradients) {
+    VocabularyHead head = static_cast<Held*>(context->saved_data["head"].toCapsule().get())->head;
+    at::Tensor table = context->get_saved_variables()[0];
+    by_chunks(table, context->saved_data["chunk"].toInt(),
+              [&](int64_t lo, const at::Tensor& rows) { head.differentiate(gradients[0], lo, rows); });
+    return {head.gradient(), {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+HeadLoss vocabulary_head(const at::Tensor& x, const at::Tensor& table, const at::Tensor& labels, int64_t chunk) {
+  SF_ASSERT(chunk > 0 && !table.requires_grad());
+  std::vector<at::Tensor> out = WholeTable::apply(x, table, labels, chunk);
+  return {out[0], out[1]};
 }
 
 }  // namespace sf::ops

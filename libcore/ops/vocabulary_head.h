@@ -33,4 +33,15 @@ class VocabularyHead {
   int64_t vocab_, next_ = 0;
 };
 
+inline constexpr int64_t kHeadChunk = 8192;  // rows; of bf16 rows of 4096, 64 MiB
+
+struct HeadLoss {
+  at::Tensor nll;   // F32 [R], differentiable in x
+  at::Tensor top1;  // I64 [R]
+};
+// The same with the whole table at hand ([V, H], frozen), cut every `chunk` rows; logits are computed again for the
+// gradient.
+HeadLoss vocabulary_head(const at::Tensor& x, const at::Tensor& table, const at::Tensor& labels,
+                         int64_t chunk = kHeadChunk);
+
 }  // namespace sf::ops

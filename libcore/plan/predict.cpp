@@ -30,7 +30,7 @@ Totals totals_of(const Schedule& plan, const Load& load, int rank) {
   // All micro-batches of the rank's window are collated before its first round.
   uint64_t batches = 0;
   for (int64_t k = rank; k < load.micro_batches; k += plan.options.world) ++batches;
-  totals.peak = totals.at_rest + batches * load.input_bytes + (batches > 0 ? load.work_bytes : 0);
+  totals.peak = totals.at_rest + memory.gathered + batches * load.input_bytes + (batches > 0 ? load.work_bytes : 0);
   totals.host = load.sample_bytes;
   totals.resident = totals.peak + totals.host;
   // A checkpoint holds master and two moments of every trainable element, fp32; rank 0 gathers it before it writes.

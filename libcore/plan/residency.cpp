@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "plan/interval.h"
 
@@ -20,9 +22,7 @@ constexpr Name kNames[] = {{Residency::kReplicate, "replicate"},
                            {Residency::kRowsStream, "rows+stream"},
                            {Residency::kHost, "host"}};
 
-constexpr uint64_t kIdBytes = sizeof(int64_t);
-// One chunk is multiplied while the next is on its way.
-constexpr uint64_t kChunksHeld = 2;
+constexpr uint64_t kIdBytes = sizeof(int32_t);
 
 }  // namespace
 
@@ -40,6 +40,8 @@ std::optional<Residency> residency_from_name(std::string_view name) {
 
 std::string misfit(const arch::Table& table, Residency residency) {
   bool both = table.looked_up && table.multiplied;
+  if (table.in_group && residency != Residency::kReplicate && residency != Residency::kShard)
+    return "a segment uses it among other things, and is given the whole: replicate or shard";
   switch (residency) {
     case Residency::kRows:
       if (both) return "a tied table is a head too: rows+stream";
@@ -54,6 +56,47 @@ std::string misfit(const arch::Table& table, Residency residency) {
   }
 }
 
+namespace {
+
+Residency residency_of_word(std::string_view word) {
+  std::optional<Residency> residency = residency_from_name(word);
+  SF_CHECK(residency, Exit::kConfig,
+           "shard.frozen_tables: \"{}\" is no residency; known: replicate, shard, rows, stream, rows+stream, host",
+           word);
+  return *residency;
+}
+
+const arch::Table& table_of_word(const arch::ModelSpec& spec, std::string_view word) {
+  std::string known;
+  for (const arch::Table& table : spec.tables) {
+    std::string_view plain(table.parameter);
+    if (plain.ends_with(".weight")) plain.remove_suffix(std::string_view(".weight").size());
+    if (word == table.parameter || word == plain) return table;
+    known += (known.empty() ? "" : ", ") + std::string(plain);
+  }
+  fail(Exit::kConfig, "shard.frozen_tables: \"{}\" is no frozen table of this model; it has: {}", word,
+       known.empty() ? "none" : known);
+}
+
+}  // namespace
+
+std::map<std::string, Residency> residencies_of(const arch::ModelSpec& spec, std::string_view words) {
+  std::map<std::string, Residency> chosen;
+  for (const arch::Table& table : spec.tables) chosen[table.parameter] = Residency::kReplicate;
+  while (!words.empty()) {
+    std::string_view word = words.substr(0, words.find(','));
+    words.remove_prefix(std::min(words.size(), word.size() + 1));
+    size_t equals = word.find('=');
+    if (equals == std::string_view::npos) {
+      for (const arch::Table& table : spec.tables) chosen[table.parameter] = residency_of_word(word);
+    } else {
+      const arch::Table& table = table_of_word(spec, word.substr(0, equals));
+      chosen[table.parameter] = residency_of_word(word.substr(equals + 1));
+    }
+  }
+  return chosen;
+}
+
 TableCost cost_of(const TableUse& use, Residency residency, int rank, int world) {
   SF_CHECK(use.rows >= 0 && use.width >= 0 && use.lookups >= 0 && use.rounds >= 0, Exit::kSoftware,
            "a table of {} x {}, looked up {} times", use.rows, use.width, use.lookups);
@@ -63,11 +106,11 @@ TableCost cost_of(const TableUse& use, Residency residency, int rank, int world)
   auto bytes_of = [&](int of) {
     return static_cast<uint64_t>(dim0_interval({use.rows, use.width}, of, world).size()) * element;
   };
-  uint64_t mine = bytes_of(rank), chunk = bytes_of(0), others = whole - mine;
+  uint64_t mine = bytes_of(rank), others = whole - mine;
   auto lookups = static_cast<uint64_t>(use.lookups), rounds = static_cast<uint64_t>(use.rounds);
   // Ids go out, rows come back; those of the own interval stay.
   uint64_t exchanged = world > 1 ? lookups * (row + kIdBytes) * static_cast<uint64_t>(world - 1) / world : 0;
-  uint64_t streamed = world > 1 ? kChunksHeld * chunk : 0;
+  uint64_t streamed = world > 1 ? static_cast<uint64_t>(std::min(use.chunk, use.rows)) * row : 0;
   switch (residency) {
     case Residency::kReplicate:
       return {whole, whole, 0, 0};

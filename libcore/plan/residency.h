@@ -2,6 +2,7 @@
 // How a frozen table lives, and what each way costs one rank (sharding_engine 4.9). Pure arithmetic.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,11 +25,17 @@ std::optional<Residency> residency_from_name(std::string_view name);
 // Why the residency does not fit a table of these uses; empty if it does.
 std::string misfit(const arch::Table& table, Residency residency);
 
+// What `words` (shard.frozen_tables) say of a model's tables: RESIDENCY is for all, TABLE=RESIDENCY,... for those named
+// (a parameter's name, with or without ".weight"); the others are replicated. kConfig naming the word, and what is
+// known.
+std::map<std::string, Residency> residencies_of(const arch::ModelSpec& spec, std::string_view words);
+
 struct TableUse {
   int64_t rows = 0, width = 0;  // of the table
   Dtype type = Dtype::kF32;     // as held
   int64_t lookups = 0;          // rows that one micro-batch takes by id, with repetition
   int64_t rounds = 1;           // micro-batches of one rank in a window
+  int64_t chunk = 8192;         // rows of a head that are multiplied at once (ops::kHeadChunk)
 };
 
 // Bytes of one rank (`host`: of all ranks of a host together).

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/fault.h"
 
 namespace sf::plan {
 namespace {
@@ -50,7 +51,23 @@ class Builder {
     }
   }
 
+  // What a table's residency means for slots: one rank alone has its intervals whole.
+  void place_tables() {
+    for (const auto& [name, residency] : plan_.options.tables) {
+      auto same = [&, &name = name](const arch::Table& table) { return table.parameter == name; };
+      auto table = std::find_if(spec_.tables.begin(), spec_.tables.end(), same);
+      SF_CHECK(table != spec_.tables.end(), Exit::kConfig, "{} is no frozen table of this model", name);
+      std::string reason = fault("plan.any_residency") ? "" : misfit(*table, residency);
+      SF_CHECK(reason.empty(), Exit::kConfig, "residency {} does not fit table {}: {}", name_of(residency), name,
+               reason);
+      if (table->in_group && residency == Residency::kShard) continue;  // as it is cut anyway
+      bool whole = residency == Residency::kReplicate || (plan_.options.world == 1 && residency != Residency::kHost);
+      (whole ? plan_.options.replicated : plan_.options.exchanged).insert(name);
+    }
+  }
+
   void add_parameters() {
+    place_tables();
     for (const arch::Parameter& parameter : spec_.parameters) {
       bool fresh = by_name_.emplace(parameter.name, plan_.parameters.size()).second;
       SF_CHECK(fresh, Exit::kSoftware, "parameter {} is described twice", parameter.name);
@@ -62,6 +79,8 @@ class Builder {
                "parameter {} trains; only a frozen one can be exchanged piece by piece", parameter.name);
       Held held{parameter.name, parameter.shape, parameter.trainable, whole, exchanged};
       held.compute = plan_.options.full.contains(parameter.name) ? Dtype::kF32 : plan_.options.compute;
+      auto table = plan_.options.tables.find(parameter.name);
+      if (table != plan_.options.tables.end()) held.residency = table->second;
       plan_.parameters.push_back(std::move(held));
     }
     for (const arch::Alias& alias : spec_.aliases) {
@@ -131,6 +150,8 @@ class Builder {
       Held& held = plan_.parameters[p];
       if (held.replicated) {
         held_as(held, whole(held.shape, plan_.mesh));
+      } else if (held.exchanged) {
+        held_as(held, in_rows(held));
       } else {
         sharded.push_back(p);
         shapes.push_back(held.shape);
@@ -138,6 +159,16 @@ class Builder {
     }
     std::vector<Split> splits = split(plan_.options.layout, shapes, plan_.mesh);
     for (size_t i = 0; i < sharded.size(); ++i) held_as(plan_.parameters[sharded[i]], std::move(splits[i]));
+  }
+
+  // Whole rows, over all ranks, whatever the layout of the rest; nothing where the host keeps the one copy.
+  Split in_rows(const Held& held) const {
+    Split split;
+    for (int r = 0; r < plan_.options.world; ++r)
+      split.held.push_back(held.residency == Residency::kHost ? Interval{}
+                                                              : dim0_interval(held.shape, r, plan_.options.world));
+    split.owned = split.held;
+    return split;
   }
 
   static void held_as(Held& held, Split split) {
@@ -270,6 +301,15 @@ class Builder {
       if (group.fold_offsets.empty()) continue;
       auto owned = static_cast<int64_t>(group.fold_offsets[r + 1] - group.fold_offsets[r]);
       memory.accumulators += aligned_bytes(owned, Dtype::kF32);
+    }
+    for (const Held& held : plan_.parameters) {
+      if (!held.exchanged || !held.residency) continue;
+      uint64_t whole = static_cast<uint64_t>(numel(held.shape)) * size_of(held.compute);
+      bool streams = held.residency == Residency::kStream || held.residency == Residency::kRowsStream;
+      int64_t chunk = std::min(TableUse{}.chunk, held.shape.at(0));
+      if (held.residency == Residency::kHost) memory.host += whole;
+      if (held.residency == Residency::kShard) memory.gathered += whole;
+      if (streams) memory.gathered += whole / static_cast<uint64_t>(held.shape.at(0)) * static_cast<uint64_t>(chunk);
     }
     memory.sums = plan_.sums_bytes;
     memory.slots = plan_.arena_bytes;

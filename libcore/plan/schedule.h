@@ -15,6 +15,7 @@
 #include "arch/model_spec.h"
 #include "base/dtype.h"
 #include "plan/interval.h"
+#include "plan/residency.h"
 
 namespace sf::plan {
 
@@ -43,8 +44,10 @@ struct ScheduleOptions {
   bool local = false;                 // add up a window's gradients on each rank, fold once (bounded, not exact)
   std::set<std::string> replicated;   // frozen parameters of which every rank holds the whole
   std::set<std::string> exchanged;    // frozen parameters no slot ever holds: a segment exchanges what it needs
-  std::set<std::string> full;         // parameters computed in fp32, whatever `compute`
-  std::vector<std::string> facts;     // further lines all ranks must agree on ("threads 1")
+  // Where frozen tables live, by parameter; `replicated` and `exchanged` follow from it.
+  std::map<std::string, Residency> tables;
+  std::set<std::string> full;      // parameters computed in fp32, whatever `compute`
+  std::vector<std::string> facts;  // further lines all ranks must agree on ("threads 1")
 };
 
 // A parameter's storage. Masters, accumulators and moments are fp32; a frozen parameter is kept in its compute type.
@@ -53,9 +56,10 @@ struct Held {
   Shape shape;
   bool trainable = false, replicated = false, exchanged = false;
   Dtype compute = Dtype::kF32;
-  std::vector<Interval> intervals;  // what each rank holds
-  std::vector<Interval> owned;      // what each rank folds and keeps moments of; disjoint
-  std::vector<size_t> groups;       // groups that use it, in order; each has its own accumulator
+  std::optional<Residency> residency;  // of a frozen table
+  std::vector<Interval> intervals;     // what each rank holds
+  std::vector<Interval> owned;         // what each rank folds and keeps moments of; disjoint
+  std::vector<size_t> groups;          // groups that use it, in order; each has its own accumulator
 
   Dtype stored() const { return trainable ? Dtype::kF32 : compute; }
 };
@@ -93,6 +97,8 @@ struct Memory {
   uint64_t masters = 0, accumulators = 0, moments = 0, frozen = 0;  // at rest
   uint64_t sums = 0;                                                // the window's local sums, if local
   uint64_t slots = 0;                                               // the arena: slots and packed gradients
+  uint64_t gathered = 0;  // of frozen tables while a window uses them: the whole of one shared out, a chunk of a head
+  uint64_t host = 0;      // of all ranks of a host together: tables of which it keeps one copy
   uint64_t at_rest() const { return masters + accumulators + moments + frozen; }
   uint64_t total() const { return at_rest() + sums + slots; }
 };

@@ -11,6 +11,7 @@ namespace {
 std::string parameter_line(const Held& held) {
   std::string line = fmt::format("parameter {} {} {} {}", held.name, to_string(held.shape),
                                  held.trainable ? "trainable" : "frozen", name_of(held.compute));
+  if (held.residency) line += fmt::format(" residency {}", name_of(*held.residency));
   if (held.replicated) return line + " replicated\n";
   line += " held";
   for (const Interval& interval : held.intervals) line += fmt::format(" {}..{}", interval.lo, interval.hi);

@@ -26,7 +26,7 @@ using config::Apply;
 
 struct Capture {
   OpenTarget target;
-  arch::Eagle3 draft;
+  CaptureWish wish;
   std::vector<text::ChatRow> rows;
   stream::Contract contract;
   Dtype feature = Dtype::kBF16;
@@ -45,23 +45,25 @@ stream::Sample Capture::compute(uint64_t row) {
     return sample;
   }
   double start = monotonic_s();
-  std::vector<int64_t> layers(draft.capture_layers.begin(), draft.capture_layers.end());
   auto length = static_cast<int64_t>(chat.encoded.ids.size());
   gen::Cache cache = target.model.make_cache(length);
-  gen::States states = target.model.prefill(cache, chat.encoded.ids, layers);
-  // The teacher of training sees the carried (rounded) state, so its best id and log-sum-exp come from that one too.
-  at::Tensor carried = states.final_norm.to(tensor::to_scalar(feature));
-  ops::Top1 top = target.model.top1(carried.to(states.final_norm.scalar_type()));
+  gen::States states = target.model.prefill(cache, chat.encoded.ids, wish.layers);
   auto add = [&](const char* name, HostTensor tensor) { sample.tensors.push_back({name, std::move(tensor)}); };
   HostTensor ids(Dtype::kI32, {length}), mask(Dtype::kU8, {length});
   std::copy(chat.encoded.ids.begin(), chat.encoded.ids.end(), ids.as<int32_t>().begin());
   std::copy(chat.encoded.loss_mask.begin(), chat.encoded.loss_mask.end(), mask.as<uint8_t>().begin());
   add("input_ids", std::move(ids));
   add("loss_mask", std::move(mask));
-  add("hidden_state", tensor::to_host(at::cat(states.captured, 1).to(tensor::to_scalar(feature))));
-  add("final_norm", tensor::to_host(carried));
-  add("target_top1", tensor::to_host(top.top1));
-  add("target_lse", tensor::to_host(top.lse));
+  add(wish.teacher ? "hidden_state" : "hidden_states",
+      tensor::to_host(at::cat(states.captured, 1).to(tensor::to_scalar(feature))));
+  if (wish.teacher) {
+    // The teacher of training sees the carried (rounded) state, so its best id and log-sum-exp come from that one too.
+    at::Tensor carried = states.final_norm.to(tensor::to_scalar(feature));
+    ops::Top1 top = target.model.top1(carried.to(states.final_norm.scalar_type()));
+    add("final_norm", tensor::to_host(carried));
+    add("target_top1", tensor::to_host(top.top1));
+    add("target_lse", tensor::to_host(top.lse));
+  }
   tokens += length;
   seconds += monotonic_s() - start;
   return sample;
@@ -70,11 +72,11 @@ stream::Sample Capture::compute(uint64_t row) {
 Capture prepare(app::Invocation& invocation) {
   config::Settings& settings = invocation.settings();
   ckpt::Checkpoint draft_files = ckpt::Checkpoint::open(invocation.get("draft"));
-  arch::Eagle3 draft = arch::eagle3_from_config(draft_files.config());
-  Capture capture{.target = open_target(invocation), .draft = draft};
+  CaptureWish wish = capture_wish(draft_files.config());
+  Capture capture{.target = open_target(invocation), .wish = wish};
   ckpt::check_target(draft_files, capture.target.checkpoint);
   Chats chats = read_chats(invocation, capture.target.encoder, capture.target.model.decoder().max_positions);
-  stream::Contract& contract = capture.contract = eagle3_contract(capture.target, draft);
+  stream::Contract& contract = capture.contract = contract_of(capture.target, capture.wish);
   chats.describe(contract);
   capture.rows = std::move(chats.rows);
   Apply carried(settings, fmt::format("{} layers", contract.layers.size()), "run");

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "arch/decoder.h"
+#include "arch/dflash.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "ckpt/draft.h"
@@ -50,13 +51,29 @@ stream::Contract eagle3_shape(int64_t vocab, int64_t hidden, const std::vector<s
   return contract;
 }
 
+stream::Contract eagle3_shape(const arch::Eagle3& draft) {
+  return eagle3_shape(draft.vocab, draft.target_hidden, eagle3_layers(draft));
+}
+
+stream::Contract dflash_shape(const arch::Dflash& draft) {
+  stream::Contract contract = eagle3_shape(draft.vocab, draft.hidden, dflash_layers(draft));
+  contract.algorithm = "dflash";
+  return contract;
+}
+
+// The last of an EAGLE3 contract's layers is the teacher's state.
+bool has_teacher(const stream::Contract& contract) {
+  return contract.algorithm == "eagle3";
+}
+
 std::vector<std::string> default_layers(int64_t count) {
   return {"2", std::to_string(count / 2), std::to_string(count - 3), "final_norm"};
 }
 
 stream::Contract of_directory(const std::string& dir) {
   ckpt::Checkpoint files = ckpt::Checkpoint::open(dir);
-  if (!files.config().contains("draft_vocab_size")) {
+  bool dflash = arch::is_dflash(files.config());
+  if (!dflash && !files.config().contains("draft_vocab_size")) {
     arch::Decoder target = arch::decoder_from_config(files.config());
     SF_CHECK(target.layers >= 4, Exit::kConfig, "{} has {} layers; a draft captures three of at least 4", dir,
              target.layers);
@@ -64,8 +81,8 @@ stream::Contract of_directory(const std::string& dir) {
     contract.target = files.identity();
     return contract;
   }
-  arch::Eagle3 draft = arch::eagle3_from_config(files.config());
-  stream::Contract contract = eagle3_shape(draft.vocab, draft.target_hidden, eagle3_layers(draft));
+  stream::Contract contract = dflash ? dflash_shape(arch::dflash_from_config(files.config()))
+                                     : eagle3_shape(arch::eagle3_from_config(files.config()));
   ckpt::TargetLink link = ckpt::target_of(files);
   contract.target = link.identity;
   contract.tokenizer = link.tokenizer;
@@ -83,9 +100,9 @@ HostTensor random_states(const Rng& rng, uint64_t row, Shape shape, Dtype type) 
 
 uint64_t row_bytes(const stream::Contract& contract) {
   uint64_t states = contract.layers.size() * static_cast<uint64_t>(contract.hidden);
-  uint64_t ids_mask_best_lse = 4 + 1 + 4 + 4;
+  uint64_t ids_mask = 4 + 1, best_lse = has_teacher(contract) ? 4 + 4 : 0;
   return static_cast<uint64_t>(contract.max_length) *
-         (ids_mask_best_lse + states * size_of(*dtype_from_name(contract.feature_dtype)));
+         (ids_mask + best_lse + states * size_of(*dtype_from_name(contract.feature_dtype)));
 }
 
 stream::Contract complete(app::Invocation& invocation, stream::Contract contract) {
@@ -140,11 +157,14 @@ stream::Sample synthetic_sample(const stream::Contract& contract, uint64_t row) 
     mask.as<uint8_t>()[at] = i >= length / 4;
     lse.as<float>()[at] = usual;
   }
-  auto captured = static_cast<int64_t>(contract.layers.size()) - 1;
+  bool teacher = has_teacher(contract);
+  auto captured = static_cast<int64_t>(contract.layers.size()) - (teacher ? 1 : 0);
   stream::Sample sample{.row = row};
   sample.tensors.push_back({"input_ids", std::move(ids)});
   sample.tensors.push_back({"loss_mask", std::move(mask)});
-  sample.tensors.push_back({"hidden_state", random_states(rng, 2 * row, {length, captured * contract.hidden}, type)});
+  sample.tensors.push_back({teacher ? "hidden_state" : "hidden_states",
+                            random_states(rng, 2 * row, {length, captured * contract.hidden}, type)});
+  if (!teacher) return sample;
   sample.tensors.push_back({"final_norm", random_states(rng, 2 * row + 1, {length, contract.hidden}, type)});
   sample.tensors.push_back({"target_top1", std::move(best)});
   sample.tensors.push_back({"target_lse", std::move(lse)});

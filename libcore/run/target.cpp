@@ -96,13 +96,29 @@ std::vector<std::string> eagle3_layers(const arch::Eagle3& draft) {
   return layers;
 }
 
-stream::Contract eagle3_contract(const OpenTarget& target, const arch::Eagle3& draft) {
+std::vector<std::string> dflash_layers(const arch::Dflash& draft) {
+  std::vector<std::string> layers;
+  for (int64_t layer : draft.capture_layers) layers.push_back(std::to_string(layer));
+  return layers;
+}
+
+CaptureWish capture_wish(const Json& draft_config) {
+  if (arch::is_dflash(draft_config)) {
+    arch::Dflash draft = arch::dflash_from_config(draft_config);
+    SF_CHECK(!draft.capture_layers.empty(), Exit::kConfig, "the draft's config.json names no target_layer_ids");
+    return {"dflash", draft.capture_layers, false, dflash_layers(draft)};
+  }
+  arch::Eagle3 draft = arch::eagle3_from_config(draft_config);
+  return {"eagle3", {draft.capture_layers.begin(), draft.capture_layers.end()}, true, eagle3_layers(draft)};
+}
+
+stream::Contract contract_of(const OpenTarget& target, const CaptureWish& wish) {
   stream::Contract contract;
-  contract.algorithm = "eagle3";
+  contract.algorithm = wish.algorithm;
   contract.target = target.checkpoint.identity();
   contract.tokenizer = target.encoder.tokenizer_digest();
   contract.chat_template = target.encoder.template_digest();
-  contract.layers = eagle3_layers(draft);
+  contract.layers = wish.names;
   contract.compute_dtype = name_of(target.compute);
   contract.vocab = target.model.decoder().vocab;
   contract.hidden = target.model.decoder().hidden;

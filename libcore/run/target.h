@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "app/command.h"
+#include "arch/dflash.h"
 #include "arch/eagle3.h"
 #include "ckpt/checkpoint.h"
 #include "gen/generate.h"
@@ -39,9 +40,21 @@ EncodedPrompts encode_prompts(app::Invocation& invocation, const OpenTarget& tar
 void check_draft_belongs(app::Invocation& invocation, const ckpt::Checkpoint& draft,
                          const std::string& target_identity);
 
-// The promise of an EAGLE3 stream, without the data's part (rows, digest, order).
-stream::Contract eagle3_contract(const OpenTarget& target, const arch::Eagle3& draft);
 // "2", "15", "27", "final_norm": the order in which features are carried.
 std::vector<std::string> eagle3_layers(const arch::Eagle3& draft);
+std::vector<std::string> dflash_layers(const arch::Dflash& draft);
+
+// What a draft wants of its target: layers in our numbering, and with `teacher` the last normed state, its best ids and
+// their log-sum-exp.
+struct CaptureWish {
+  std::string algorithm;
+  std::vector<int64_t> layers;
+  bool teacher = false;
+  std::vector<std::string> names;  // as a contract carries them
+};
+// By the architecture that a draft's config.json names.
+CaptureWish capture_wish(const Json& draft_config);
+// The promise of a stream, without the data's part (rows, digest, order).
+stream::Contract contract_of(const OpenTarget& target, const CaptureWish& wish);
 
 }  // namespace sf::run

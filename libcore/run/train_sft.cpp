@@ -96,7 +96,9 @@ int train_sft(app::Invocation& invocation) {
   Model model = open_model(invocation);
   engine::EngineOptions engine_options = apply_engine(invocation, {});
   config::Apply nothing(invocation.settings(), "0 draft steps (a target is trained)", "run");
-  for (const char* key : {"training.unroll", "training.reference_quirks"}) nothing.nothing(key);
+  for (const char* key :
+       {"training.unroll", "training.num_anchors", "training.loss_decay_gamma", "training.reference_quirks"})
+    nothing.nothing(key);
   arch::ModelSpec spec = model::sft_spec(model.decoder);
   std::vector<model::Segment> segments = model::sft_segments(model.decoder);
   if (invocation.plan_only()) {

@@ -67,14 +67,15 @@ void RunDir::choose(app::Invocation& invocation) {
   }
 }
 
-engine::EngineOptions apply_engine(app::Invocation& invocation, const std::set<std::string>& tables) {
+engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::ModelSpec& spec) {
   config::Settings& settings = invocation.settings();
   engine::EngineOptions options;
-  options.schedule = tool::apply_schedule(settings, tables, invocation.ranks().world);
+  options.schedule = tool::apply_schedule(settings, spec, invocation.ranks().world);
   Apply engine(settings, "every segment", "engine");
   options.poison = engine.flag("engine.poison");
   options.call_deadline_s = engine.number("engine.call_deadline_s");
   options.spill_dir = invocation.get("output", ".");
+  options.host_dir = Apply(settings, "tables of residency host", "engine").word("shard.host_dir");
   return options;
 }
 

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "app/command.h"
@@ -41,8 +40,8 @@ class RunDir {
   std::optional<std::filesystem::path> resume_;
 };
 
-// [engine] and [shard] into options; `tables` are the frozen tables training.shard_frozen_tables speaks of.
-engine::EngineOptions apply_engine(app::Invocation& invocation, const std::set<std::string>& tables);
+// [engine] and [shard] into options for a model.
+engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::ModelSpec& spec);
 // [training] into the loop's options for a data set of `rows` rows.
 train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool reference_quirks);
 // kProtocol naming the field if the samples are not those the checkpoint was trained on; a warning for each setting of

@@ -15,7 +15,8 @@ namespace sf::stream {
 // All tensors of one training row, or the reason why its position is void.
 // EAGLE3 carries: input_ids I32 [S] · loss_mask U8 [S] · hidden_state [S, 3H] (three captured layers, in order) ·
 // final_norm [S, H] · target_top1 I32 [S] (argmax of the target's logits at that index) · target_lse F32 [S]
-// (log-sum-exp of the target's logits over the whole vocabulary). Float features have the contract's feature dtype.
+// (log-sum-exp of the target's logits over the whole vocabulary). DFlash carries: input_ids · loss_mask ·
+// hidden_states [S, n H] (n captured layers, in order). Float features have the contract's feature dtype.
 struct Sample {
   uint64_t position = 0;  // place in the global order
   uint64_t row = 0;       // row of the data set
@@ -36,7 +37,7 @@ std::string describe(const Sample& sample);
 // What a stream or a feature directory promises. Compared before the first sample; a difference is exit 76.
 struct Contract {
   int version = 1;
-  std::string algorithm;            // "eagle3"
+  std::string algorithm;            // "eagle3", "dflash"
   std::string target;               // identity (SHA-256) of the target checkpoint
   std::string tokenizer;            // digest of tokenizer.json
   std::string chat_template;        // digest of the template text

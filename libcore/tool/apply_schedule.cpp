@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <map>
+
 #include "base/error.h"
 #include "base/fault.h"
 #include "config/apply.h"
@@ -22,22 +24,40 @@ void apply_numerics(config::Settings& settings, plan::ScheduleOptions& schedule)
   config::Apply(settings, fast && !schedule.local ? "0 sums" : "every sum", "engine").word("engine.numerics");
 }
 
-// Returns the backend's name.
-std::string apply_shard(config::Settings& settings, plan::ScheduleOptions& schedule) {
+void apply_shard(config::Settings& settings, plan::ScheduleOptions& schedule) {
   config::Apply parameters(settings, "every parameter", "engine");
-  std::string backend = parameters.word("shard.backend");
-  schedule.layout = plan::layout_from_backend(backend);
+  schedule.layout = plan::layout_from_backend(parameters.word("shard.backend"));
   schedule.reshard = plan::reshard_from_name(config::Apply(settings, "every segment", "engine").word("shard.reshard"));
   schedule.replicas = static_cast<int>(parameters.whole("shard.replicas"));
   SF_CHECK(schedule.layout != plan::Layout::kReplicate || !settings.given("shard.replicas"), Exit::kConfig,
            "shard.backend = \"replicate\" makes every rank a replica; leave out shard.replicas ({})",
            settings.origin("shard.replicas"));
-  return backend;
+}
+
+// Where the frozen tables live. training.shard_frozen_tables is the reference's name for one residency of all of them.
+std::map<std::string, plan::Residency> apply_tables(config::Settings& settings, const arch::ModelSpec& spec) {
+  std::string words = settings.get_string("shard.frozen_tables"), backend = settings.get_string("shard.backend");
+  bool all = settings.get_bool("training.shard_frozen_tables");
+  SF_CHECK(!all || backend == "fsdp2", Exit::kConfig,
+           "training.shard_frozen_tables needs shard.backend = \"fsdp2\", found \"{}\" ({})", backend,
+           settings.origin("shard.backend"));
+  SF_CHECK(!all || !settings.given("shard.frozen_tables"), Exit::kConfig,
+           "training.shard_frozen_tables ({}) and shard.frozen_tables ({}) both say where tables live; give one",
+           settings.origin("training.shard_frozen_tables"), settings.origin("shard.frozen_tables"));
+  std::map<std::string, plan::Residency> tables = plan::residencies_of(spec, words);
+  auto count = [&](bool counted) { return fmt::format("{} tables", counted ? tables.size() : 0); };
+  settings.applied("shard.frozen_tables", words, count(!all), "engine");
+  // The reference read this option and then lost it on one of its launch paths.
+  if (fault("tool.drop_option")) return tables;
+  for (auto& [name, residency] : tables)
+    if (all) residency = plan::Residency::kShard;
+  settings.applied("training.shard_frozen_tables", all ? "true" : "false", count(all), "engine");
+  return tables;
 }
 
 }  // namespace
 
-plan::ScheduleOptions apply_schedule(config::Settings& settings, const std::set<std::string>& tables, int world) {
+plan::ScheduleOptions apply_schedule(config::Settings& settings, const arch::ModelSpec& spec, int world) {
   config::Apply segments(settings, "every segment", "engine");
   plan::ScheduleOptions options;
   options.world = world;
@@ -45,17 +65,9 @@ plan::ScheduleOptions apply_schedule(config::Settings& settings, const std::set<
   options.compute = *dtype_from_config(segments.word("engine.compute_dtype"));
   options.prefetch = static_cast<int>(segments.whole("engine.prefetch"));
   apply_numerics(settings, options);
-  std::string backend = apply_shard(settings, options);
+  apply_shard(settings, options);
   options.facts.push_back("settings " + settings.digest());
-  bool shard_tables = settings.get_bool("training.shard_frozen_tables");
-  SF_CHECK(!shard_tables || backend == "fsdp2", Exit::kConfig,
-           "training.shard_frozen_tables needs shard.backend = \"fsdp2\", found \"{}\" ({})", backend,
-           settings.origin("shard.backend"));
-  if (!shard_tables || fault("tool.drop_option")) options.replicated = tables;
-  // The reference read this option and then lost it on one of its launch paths.
-  if (fault("tool.drop_option")) return options;
-  settings.applied("training.shard_frozen_tables", shard_tables ? "true" : "false",
-                   fmt::format("{} tables", shard_tables ? tables.size() : 0), "engine");
+  options.tables = apply_tables(settings, spec);
   return options;
 }
 

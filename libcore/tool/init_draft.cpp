@@ -2,21 +2,18 @@
 #include "tool/init_draft.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 
 #include "arch/eagle3.h"
 #include "arch/vocab_map.h"
 #include "base/error.h"
-#include "base/rng.h"
 #include "ckpt/draft.h"
 #include "text/chat.h"
+#include "tool/new_values.h"
 
 namespace sf::tool {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr int64_t kPiece = int64_t{1} << 20;  // elements made at once
 
 struct Prepared {
   ckpt::Checkpoint target;
@@ -33,7 +30,7 @@ std::array<int64_t, 3> checked_layers(const std::array<int64_t, 3>& layers, int6
 }
 
 Prepared prepare(const InitDraftOptions& options) {
-  SF_CHECK(options.algorithm == "eagle3", Exit::kConfig, "draft algorithm \"{}\" is unknown; known: eagle3",
+  SF_CHECK(options.algorithm == "eagle3", Exit::kConfig, "draft algorithm \"{}\" is unknown; known: eagle3, dflash",
            options.algorithm);
   SF_CHECK(options.dtype == Dtype::kF32 || options.dtype == Dtype::kBF16, Exit::kUsage,
            "a draft is stored as F32 or BF16, not {}", name_of(options.dtype));
@@ -85,72 +82,13 @@ Counted count_tokens(const InitDraftOptions& options, const text::ChatEncoder& e
   return result;
 }
 
-using Sink = ckpt::TensorSource::Sink;
-
-// Hands over `count` values of make(element), converted.
-void write_values(int64_t count, Dtype as, const Sink& sink, const std::function<float(int64_t)>& make) {
-  std::vector<float> values;
-  std::vector<std::byte> piece;
-  for (int64_t lo = 0; lo < count; lo += kPiece) {
-    int64_t size = std::min(count - lo, kPiece);
-    values.resize(static_cast<size_t>(size));
-    piece.resize(static_cast<size_t>(size) * size_of(as));
-    for (int64_t i = 0; i < size; ++i) values[static_cast<size_t>(i)] = make(lo + i);
-    convert(std::as_bytes(std::span(values)), Dtype::kF32, piece, as);
-    sink(piece);
-  }
-}
-
-void write_rows(const ckpt::Checkpoint& from, const std::string& name, const std::vector<int64_t>& rows, int64_t width,
-                Dtype as, const Sink& sink) {
-  std::vector<std::byte> row(static_cast<size_t>(width) * size_of(as));
-  for (int64_t r : rows) {
-    from.read(name, r * width, (r + 1) * width, as, row);
-    sink(row);
-  }
-}
-
-// "NAME" or "NAME*FACTOR": the target's parameter, scaled.
-void write_scaled(const ckpt::Checkpoint& from, const std::string& of, int64_t count, Dtype as, const Sink& sink) {
-  size_t star = of.find('*');
-  float factor = star == std::string::npos ? 1.0f : std::stof(of.substr(star + 1));
-  std::vector<float> values(static_cast<size_t>(count));
-  from.read(of.substr(0, star), 0, count, Dtype::kF32, std::as_writable_bytes(std::span(values)));
-  write_values(count, as, sink, [&](int64_t i) { return factor * values[static_cast<size_t>(i)]; });
-}
-
-// One parameter to make: what it is, how it starts (arch::Parameter's words) and with which seed.
-struct Start {
-  std::string name, init;
-  Shape shape;
-  uint64_t seed;
-};
-
-void write_start(const Start& start, const ckpt::Checkpoint& target, const arch::VocabMap& map, Dtype as,
-                 const Sink& sink) {
-  int64_t count = numel(start.shape);
-  std::string of = start.init.substr(start.init.find(':') + 1);
-  if (start.init.starts_with("rows:")) return write_rows(target, of, map.used, start.shape[1], as, sink);
-  if (start.init.starts_with("copy:")) return write_scaled(target, of, count, as, sink);
-  if (start.init == "ones") return write_values(count, as, sink, [](int64_t) { return 1.0f; });
-  if (start.init == "zeros") return write_values(count, as, sink, [](int64_t) { return 0.0f; });
-  Rng rng(start.seed, "init:" + start.name);
-  float deviation = std::stof(of);
-  auto noise = [&](int64_t i) { return deviation * rng.normal(0, static_cast<uint64_t>(i)); };
-  if (start.init.starts_with("normal:")) return write_values(count, as, sink, noise);
-  SF_ASSERT(start.init.starts_with("pass:"));
-  int64_t rows = start.shape[0], columns = start.shape[1];
-  auto identity = [=](int64_t i) { return i % columns == columns - rows + i / columns ? 1.0f : 0.0f; };
-  write_values(count, as, sink, [&](int64_t i) { return identity(i) + noise(i); });
-}
-
 // The new value of one parameter. `p.target` and `map` outlive the source.
 ckpt::TensorSource new_parameter(const arch::Parameter& parameter, const InitDraftOptions& options, const Prepared& p,
                                  const arch::VocabMap& map) {
   Start start{parameter.name, parameter.init, parameter.shape, options.seed};
   std::string warm = options.from_target ? arch::warm_start(p.draft, p.decoder, parameter.name) : "";
   if (!warm.empty()) start.init = warm;
-  auto write = [=, &p, &map](const Sink& sink) { write_start(start, p.target, map, options.dtype, sink); };
+  auto write = [=, &p, &map](const Sink& sink) { write_start(start, p.target, map.used, options.dtype, sink); };
   return {parameter.name, options.dtype, parameter.shape, write};
 }
 

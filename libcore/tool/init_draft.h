@@ -14,7 +14,7 @@ namespace sf::tool {
 
 struct InitDraftOptions {
   std::filesystem::path target;      // checkpoint directory
-  std::string algorithm = "eagle3";  // the only one so far
+  std::string algorithm = "eagle3";  // the only one here; dflash: init_dflash.h
   int64_t draft_vocab = 0;           // 0: the target's whole vocabulary
   std::filesystem::path data;        // chats file (JSON Lines); may be empty if draft_vocab is the target's
   std::filesystem::path out;

@@ -17,8 +17,8 @@ PlanReport make_report(PlanRequest request) {
     const arch::Parameter* parameter = r.spec.find(table.parameter);
     plan::TableUse use{parameter->shape[0], parameter->shape[1], r.options.compute, table.looked_up ? r.lookups : 0,
                        plan::rounds_of(report.schedule, r.load)};
-    bool whole = r.options.replicated.contains(table.parameter);
-    report.tables.push_back({table, use, whole ? plan::Residency::kReplicate : plan::Residency::kShard});
+    auto now = r.options.tables.find(table.parameter);
+    report.tables.push_back({table, use, now == r.options.tables.end() ? plan::Residency::kShard : now->second});
   }
   return report;
 }

@@ -16,8 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostConfigBytes = size_t{1} << 20;
-constexpr int64_t kDflashLayers = 5;     // of a draft that only its target describes
-constexpr int64_t kDflashAnchors = 512;  // the reference's default
+constexpr int64_t kDflashLayers = 5;  // of a draft that only its target describes
 
 uint64_t tensor_bytes(int64_t elements, Dtype type) {
   return plan::aligned_bytes(elements, type);
@@ -43,9 +42,7 @@ PlanRequest request_of(config::Settings& settings, std::string algorithm, arch::
                        int world) {
   PlanRequest request;
   request.algorithm = std::move(algorithm);
-  std::set<std::string> tables;
-  for (const arch::Table& table : spec.tables) tables.insert(table.parameter);
-  request.options = apply_schedule(settings, tables, world);
+  request.options = apply_schedule(settings, spec, world);
   request.spec = std::move(spec);
   request.width = width;
   config::Apply windows(settings, "every window", "train");
@@ -98,10 +95,11 @@ PlanRequest dflash_request(config::Settings& settings, const arch::Dflash& draft
   PlanRequest request = request_of(settings, "dflash", arch::describe_training(draft, tied), samples.width, world);
   int64_t tokens = request.rows * request.width;
   int64_t features = static_cast<int64_t>(draft.capture_layers.size()) * draft.hidden;
-  request.lookups = request.rows * kDflashAnchors * draft.block;
+  int64_t blocks = request.rows * config::Apply(settings, "every row", "data").whole("training.num_anchors");
+  request.lookups = blocks * draft.block;
   request.load.input_bytes = 2 * tensor_bytes(tokens, Dtype::kI64) +
                              tensor_bytes(tokens * features, request.options.compute) +
-                             2 * tensor_bytes(request.rows * kDflashAnchors, Dtype::kI64);
+                             2 * tensor_bytes(blocks, Dtype::kI64);
   uint64_t token = static_cast<uint64_t>(features) * size_of(samples.type) + 5;  // id, mask
   request.load.sample_bytes = under_way(request, samples, static_cast<uint64_t>(request.width) * token);
   return request;

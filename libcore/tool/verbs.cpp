@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
+#include "config/apply.h"
+#include "tool/init_dflash.h"
 #include "tool/init_draft.h"
 #include "tool/init_model.h"
 #include "tool/shard_inspect.h"
@@ -70,6 +72,29 @@ InitDraftOptions draft_options(app::Invocation& invocation) {
   return options;
 }
 
+int init_dflash_verb(app::Invocation& invocation) {
+  config::Settings& settings = invocation.settings();
+  config::Apply apply(settings, "1 draft", "tool");
+  InitDflashOptions options{.target = invocation.get("target"),
+                            .out = invocation.get("output"),
+                            .seed = static_cast<uint64_t>(apply.whole("draft.seed")),
+                            .layers = apply.whole("draft.hidden_layers"),
+                            .block = apply.whole("draft.block_size"),
+                            .mask_token = apply.whole("draft.mask_token_id"),
+                            .capture_layers = settings.get_ints("draft.layers"),
+                            .report = reporter(invocation)};
+  if (std::optional<Dtype> dtype = dtype_option(invocation)) options.dtype = *dtype;
+  SF_CHECK(!invocation.has("data"), Exit::kUsage,
+           "--data counts an EAGLE3 draft's vocabulary; DFlash has the target's");
+  settings.applied("draft.layers", options.capture_layers.empty() ? "default" : "as given", "1 draft", "tool");
+  app::settle_settings(invocation);
+  if (invocation.plan_only())
+    print_record(invocation, plan_dflash(options));
+  else
+    print_published(invocation, init_dflash(options));
+  return 0;
+}
+
 }  // namespace
 
 int init_model_verb(app::Invocation& invocation) {
@@ -86,6 +111,7 @@ int init_model_verb(app::Invocation& invocation) {
 }
 
 int init_draft_verb(app::Invocation& invocation) {
+  if (invocation.positional().front() == "dflash") return init_dflash_verb(invocation);
   InitDraftOptions options = draft_options(invocation);
   app::settle_settings(invocation);
   if (invocation.plan_only())

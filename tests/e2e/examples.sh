@@ -2,7 +2,7 @@
 # Every example that a --help shows is run, on a tiny model (hence a smaller draft vocabulary), and ends with 0.
 . "$(dirname "$0")/lib.sh"
 mkdir room && cd room
-tiny_setup
+tiny_setup tied=false
 mv hf hf-model
 cp "${SF_GGUF:-/nonexistent}" smollm2.gguf 2>/dev/null || echo "not run: examples that read smollm2.gguf (SF_GGUF is not set)"
 mkdir demo
@@ -13,6 +13,9 @@ features -o features >/dev/null 2>../err || { cat ../err; die features; }
 sf-train eagle3 -c run.toml --draft draft0 --from features -o run --set training.max_steps=2 >/dev/null 2>../err || { cat ../err; die run; }
 sf-eval accept --target target --draft draft0 --prompts demo/held.jsonl --format json --set generate.max_new_tokens=4 >before.json 2>../err
 cp before.json after.json
+sf-init draft dflash --target target -o dflash0 >/dev/null 2>../err || { cat ../err; die dflash0; }
+sf-capture features -c run.toml --target target --draft dflash0 --data chats.jsonl -o features-dflash >/dev/null 2>../err ||
+  { cat ../err; die features-dflash; }
 count=0
 for command in sf-init sf-shard sf-capture sf-train sf-eval; do
   "$command" --help --format json | python3 -c '

@@ -24,7 +24,7 @@ std::map<std::string, Checker>& checkers() {
 const std::map<std::string, std::string> kNotBuilt = {
     {"hf_forward_moe", "mixture of experts"}, {"hf_forward_hybrid", "hybrid families"}, {"peft_lora", "LoRA"},
     {"peft_lora_experts", "LoRA"}, {"peft_lora_hybrid", "LoRA"}, {"mrope", "multimodal positions"},
-    {"dflash_train_step", "DFlash"}, {"domino_train_step", "Domino"}, {"dspark_train_step", "DSpark"},
+    {"domino_train_step", "Domino"}, {"dspark_train_step", "DSpark"},
     {"peagle_train_step", "P-EAGLE"}, {"grpo_advantage", "GRPO"}, {"grpo_loss", "GRPO"}, {"seqlen_balance", "GRPO"},
     {"tied_adamw", "tied step"}, {"verl_fsdp2_step", "2-rank step"}, {"math_score", "scoring rules"},
     {"layer_ids", "DFlash layer ids"}};

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "base/error.h"
 
 namespace sf::data {
@@ -125,6 +128,41 @@ TEST(Collate, FineTuningRefusesWhatIsNoSample) {
 TEST(Collate, LengthsBeyondTheContractAreRefused) {
   expect_refused(sample(0, 9), "9 tokens");
   expect_refused(sample(0, 0), "0 tokens");
+}
+
+TEST(Anchors, AreSupervisedPairsDrawnBySeedAndPositionAlone) {
+  std::vector<uint8_t> mask(40, 1);
+  mask[7] = mask[21] = 0;
+  auto drawn = draw_anchors(mask, 12, 3, 100);
+  ASSERT_EQ(drawn.size(), 12U);
+  EXPECT_TRUE(std::is_sorted(drawn.begin(), drawn.end()));
+  EXPECT_EQ(std::set(drawn.begin(), drawn.end()).size(), 12U);
+  for (int64_t p : drawn) EXPECT_TRUE(mask[static_cast<size_t>(p)] && mask[static_cast<size_t>(p) + 1]) << p;
+  EXPECT_EQ(draw_anchors(mask, 12, 3, 100), drawn);
+  EXPECT_NE(draw_anchors(mask, 12, 3, 101), drawn);
+  EXPECT_NE(draw_anchors(mask, 12, 4, 100), drawn);
+}
+
+TEST(Anchors, AreAllOfThemWhereTheyAreFew) {
+  EXPECT_EQ(draw_anchors(std::vector<uint8_t>{0, 1, 1, 1, 0, 1, 1}, 512, 3, 0), (std::vector<int64_t>{1, 2, 5}));
+  EXPECT_TRUE(draw_anchors(std::vector<uint8_t>{0, 1, 0, 1}, 512, 3, 0).empty());
+}
+
+TEST(Collate, OfDflashAddsAnchorsThatPaddingDoesNotChange) {
+  auto made = [](uint64_t position, int64_t length) {
+    stream::Sample one = sample(position, length);
+    for (NamedTensor& each : one.tensors)
+      if (each.name == "hidden_state") each.name = "hidden_states";
+    return one;
+  };
+  DflashShape shape{.vocab = 10, .captured = 6, .max_length = 8, .anchors = 2, .seed = 1};
+  std::vector<stream::Sample> samples{made(0, 2), made(1, 8)};
+  at::Tensor both = collate_dflash(samples, shape).tensors["anchors"];
+  at::Tensor alone = collate_dflash(std::span(samples).subspan(1), shape).tensors["anchors"];
+  EXPECT_EQ(both.sizes(), (std::vector<int64_t>{2, 2}));
+  EXPECT_EQ(both[0][0].item<int64_t>(), 0);
+  EXPECT_EQ(both[0][1].item<int64_t>(), -1);
+  EXPECT_TRUE(both[1].equal(alone[0]));
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
+
 namespace sf::plan {
 namespace {
 
@@ -66,6 +68,21 @@ TEST(Residency, WhatDoesNotFitATablesUseIsSaid) {
   EXPECT_NE(misfit(head, Residency::kRowsStream), "");
   for (Residency residency : {Residency::kReplicate, Residency::kShard, Residency::kHost})
     EXPECT_EQ(misfit(tied, residency), "") << name_of(residency);
+}
+
+TEST(Residency, WordsNameOneForAllOrOneATable) {
+  arch::ModelSpec spec;
+  spec.tables = {{"embedding.weight", true, false}, {"head.weight", false, true}, {"inside.weight", true, false, true}};
+  using Map = std::map<std::string, Residency>;
+  EXPECT_EQ(residencies_of(spec, ""), (Map{{"embedding.weight", Residency::kReplicate},
+                                           {"head.weight", Residency::kReplicate},
+                                           {"inside.weight", Residency::kReplicate}}));
+  EXPECT_EQ(residencies_of(spec, "embedding=rows,head.weight=stream"), (Map{{"embedding.weight", Residency::kRows},
+                                                                            {"head.weight", Residency::kStream},
+                                                                            {"inside.weight", Residency::kReplicate}}));
+  EXPECT_EQ(residencies_of(spec, "host").size(), 3U);
+  for (const char* wrong : {"heads=stream", "head=streams", "somewhere"})
+    EXPECT_THROW(residencies_of(spec, wrong), Error);
 }
 
 TEST(Residency, NamesReadBack) {

@@ -80,7 +80,8 @@ TEST(Plan, WhatDoesNotFitSaysByHowManyBytes) {
 TEST(Plan, AnOptionThatIsGivenReachesThePlanAndIsEchoed) {
   config::Settings settings = settings_of(kSmall + "[training]\nshard_frozen_tables = true\n");
   PlanRequest request = plan_request(settings, 2);
-  EXPECT_TRUE(request.options.replicated.empty());
+  EXPECT_FALSE(request.options.tables.empty());
+  for (const auto& [name, residency] : request.options.tables) EXPECT_EQ(residency, plan::Residency::kShard) << name;
   std::vector<std::string> left = settings.unapplied();
   EXPECT_EQ(std::find(left.begin(), left.end(), "training.shard_frozen_tables"), left.end());
 }

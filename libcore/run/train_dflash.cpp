@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// sf-train dflash: what DFlash adds to the training of a draft.
+#include "arch/dflash.h"
+#include "config/apply.h"
+#include "data/collate.h"
+#include "model/dflash.h"
+#include "run/entry.h"
+#include "run/target.h"
+#include "run/train_draft.h"
+#include "train/dflash.h"
+
+namespace sf::run {
+namespace {
+
+using config::Apply;
+
+class Dflash : public DraftAlgorithm {
+ public:
+  Dflash(const DraftFiles& draft, config::Settings& settings)
+      : shape_(arch::dflash_from_config(draft.files.config())),
+        tied_(draft.link.taken.contains(arch::kTargetHead) &&
+              draft.link.taken.at(arch::kTargetHead) == draft.link.taken.at(arch::kTargetEmbedding)),
+        seed_(static_cast<uint64_t>(settings.get_int("training.seed"))) {
+    anchors_ = Apply(settings, "every row", "data").whole("training.num_anchors");
+    decay_ = Apply(settings, "every slot", "train").number("training.loss_decay_gamma");
+    reference_quirks = Apply(settings, "the schedule", "train").flag("training.reference_quirks");
+    Apply(settings, "0 draft steps (a block is one)", "model").nothing("training.unroll");
+  }
+
+  arch::ModelSpec spec() const override { return arch::describe_training(shape_, tied_); }
+  std::vector<model::Segment> segments() const override { return model::dflash_segments(shape_, tied_); }
+  std::unique_ptr<train::Objective> objective() const override {
+    return std::make_unique<train::DflashObjective>(shape_, decay_);
+  }
+  stream::Contract samples() const override {
+    return {.algorithm = "dflash", .layers = dflash_layers(shape_), .vocab = shape_.vocab, .hidden = shape_.hidden};
+  }
+  data::Feed::Collate collate(int64_t max_length, Dtype compute) const override {
+    int64_t captured = std::ssize(shape_.capture_layers) * shape_.hidden;
+    data::DflashShape shape{shape_.vocab, captured, max_length, compute, anchors_, seed_};
+    return [shape](std::span<const stream::Sample> samples) { return data::collate_dflash(samples, shape); };
+  }
+
+ private:
+  arch::Dflash shape_;
+  bool tied_;
+  uint64_t seed_;
+  int64_t anchors_ = 0;
+  double decay_ = 0;
+};
+
+}  // namespace
+}  // namespace sf::run
+
+extern "C" int sf_train_dflash(sf::app::Invocation* invocation) {
+  return sf::run::guarded(*invocation, [&] {
+    return sf::run::train_draft(*invocation, [](const sf::run::DraftFiles& draft, sf::config::Settings& settings) {
+      return std::make_unique<sf::run::Dflash>(draft, settings);
+    });
+  });
+}

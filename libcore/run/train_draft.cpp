@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/train_draft.h"
+
+#include <fmt/core.h>
+
+#include "base/error.h"
+#include "config/apply.h"
+#include "run/entry.h"
+#include "run/samples.h"
+#include "run/training.h"
+#include "train/loop.h"
+
+namespace sf::run {
+namespace {
+
+namespace fs = std::filesystem;
+using config::Apply;
+constexpr double kDataWait = 600;  // of one position; the stream itself notices a dead producer much sooner
+
+DraftFiles open_draft(app::Invocation& invocation) {
+  ckpt::Checkpoint files = ckpt::Checkpoint::open(invocation.get("draft"));
+  ckpt::TargetLink link = ckpt::target_of(files);
+  std::string path = invocation.get("target", link.path);
+  SF_CHECK(fs::exists(path), Exit::kNoInput, "the target of draft {} is not at {}; give --target DIR",
+           files.dir().string(), path);
+  ckpt::Checkpoint target = ckpt::Checkpoint::open(path);
+  ckpt::check_target(files, target);
+  return {std::move(files), std::move(target), std::move(link)};
+}
+
+stream::Contract wanted_contract(const DraftFiles& draft, const DraftAlgorithm& algorithm) {
+  stream::Contract wanted = algorithm.samples();
+  wanted.target = draft.target.identity();
+  wanted.tokenizer = draft.link.tokenizer;
+  wanted.chat_template = draft.link.chat_template;
+  return wanted;
+}
+
+engine::Engine::ReadInterval from_checkpoint(const ckpt::Checkpoint& files, std::string name) {
+  return [&files, name](int64_t lo, int64_t hi, std::span<float> to) {
+    files.read(name, lo, hi, Dtype::kF32, std::as_writable_bytes(to));
+  };
+}
+
+void load_parameters(engine::Engine& engine, const DraftFiles& draft, const DraftAlgorithm& algorithm) {
+  for (const arch::Parameter& parameter : algorithm.spec().parameters) {
+    if (auto reader = algorithm.reader(parameter.name))
+      engine.load(parameter.name, *reader);
+    else if (draft.files.contains(parameter.name))
+      engine.load(parameter.name, from_checkpoint(draft.files, parameter.name));
+    else if (auto taken = draft.link.taken.find(parameter.name); taken != draft.link.taken.end())
+      engine.load(parameter.name, from_checkpoint(draft.target, taken->second));
+    else
+      fail(Exit::kData, "draft {} lacks {}", draft.files.dir().string(), parameter.name);
+  }
+}
+
+// What the run's directory says of this run, kept in every checkpoint.
+train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const DraftFiles& draft,
+                                            const DraftAlgorithm& algorithm, const stream::Contract& contract) {
+  config::Settings& settings = invocation.settings();
+  train::CheckpointOptions options{.run_dir = invocation.get("output"),
+                                   .model_config = draft.files.config(),
+                                   .buffers = algorithm.buffers(),
+                                   .also_frozen = algorithm.also_frozen(),
+                                   .contract = contract.to_json(),
+                                   .config = settings.resolved(),
+                                   .numerics = numerics(invocation)};
+  options.seed = static_cast<uint64_t>(Apply(settings, "the manifest", "train").whole("training.seed"));
+  options.keep = Apply(settings, options.run_dir.string(), "train").whole("training.keep_checkpoints");
+  options.extra = draft.files.manifest().extra;
+  options.recompute = draft.files.manifest().recompute;
+  return options;
+}
+
+// What a signal, or a producer that was told to stop, asks of the loop.
+train::Stop wanted_stop(app::Invocation& invocation, const stream::Source& source) {
+  app::Stop asked = invocation.stop();
+  if (asked == app::Stop::kPublishAndGoOn) return train::Stop::kPublish;
+  return asked != app::Stop::kNone || producer_stopping(source) ? train::Stop::kFinish : train::Stop::kNo;
+}
+
+}  // namespace
+
+int train_draft(app::Invocation& invocation,
+                const std::function<std::unique_ptr<DraftAlgorithm>(const DraftFiles&, config::Settings&)>& make) {
+  apply_device(invocation);
+  apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
+  DraftFiles draft = open_draft(invocation);
+  std::unique_ptr<DraftAlgorithm> algorithm = make(draft, invocation.settings());
+  arch::ModelSpec spec = algorithm->spec();
+  engine::EngineOptions engine_options = apply_engine(invocation, spec);
+  std::vector<model::Segment> segments = algorithm->segments();
+  if (invocation.plan_only()) {
+    plan::Schedule schedule = engine::make_plan(spec, segments, engine_options, invocation.ranks().world);
+    Json json = Json::object().set("digest", schedule.digest()).set("plan", schedule.text());
+    invocation.result(invocation.json_output() ? json.dump() : schedule.text());
+    return 0;
+  }
+  std::unique_ptr<comm::Group> group = make_group(invocation);
+  RunDir run(invocation, *group);
+  std::unique_ptr<stream::Source> source = open_source(invocation, *group, wanted_contract(draft, *algorithm));
+  engine::Engine engine(*group, spec, segments, engine_options);
+  train::LoopOptions loop_options = apply_loop(invocation, source->contract().rows, algorithm->reference_quirks);
+  train::Checkpoints checkpoints(checkpoint_options(invocation, draft, *algorithm, source->contract()));
+  std::unique_ptr<train::Objective> objective = algorithm->objective();
+  data::Feed feed(*source, algorithm->collate(source->contract().max_length, engine_options.schedule.compute),
+                  kDataWait);
+  app::settle_settings(invocation);
+  load_parameters(engine, draft, *algorithm);
+  train::Progress progress;
+  if (std::optional<fs::path> from = run.resume_from()) {
+    ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(*from);
+    check_same_run(invocation, checkpoint.manifest(), source->contract());
+    progress = checkpoints.load(engine, checkpoint);
+    invocation.log(
+        fmt::format("resumed from {}: step {}, position {}", from->string(), progress.step, progress.cursor));
+  }
+  RunReport report(invocation, *group, run, progress.step, loop_options.steps);
+  train::Loop loop(engine, feed, *objective, checkpoints, loop_options, report.sink(),
+                   [&] { return wanted_stop(invocation, *source); });
+  train::LoopEnd end = loop.run(progress);
+  publish_tee(invocation, *group, *source, end.exit == Exit::kOk);
+  return report.finish(end);
+}
+
+}  // namespace sf::run

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training of a draft, whatever its algorithm: samples -> windows -> steps -> checkpoints, on one rank or many.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/command.h"
+#include "ckpt/draft.h"
+#include "data/feed.h"
+#include "engine/engine.h"
+#include "train/objective.h"
+
+namespace sf::run {
+
+// A draft's files, and the target it belongs to.
+struct DraftFiles {
+  ckpt::Checkpoint files, target;
+  ckpt::TargetLink link;
+};
+
+// What a run needs to know of an algorithm: its mathematics, its samples, what it keeps beside parameters.
+class DraftAlgorithm {
+ public:
+  virtual ~DraftAlgorithm() = default;
+  virtual arch::ModelSpec spec() const = 0;
+  virtual std::vector<model::Segment> segments() const = 0;
+  virtual std::unique_ptr<train::Objective> objective() const = 0;
+  // Fields of the contract that the draft decides: algorithm, layers, vocab, hidden.
+  virtual stream::Contract samples() const = 0;
+  virtual data::Feed::Collate collate(int64_t max_length, Dtype compute) const = 0;
+  // Buffers that every checkpoint holds, and frozen parameters that belong into it.
+  virtual std::vector<NamedTensor> buffers() const { return {}; }
+  virtual std::vector<std::string> also_frozen() const { return {}; }
+  // A parameter that is neither in the draft's files nor a whole tensor of the target's.
+  virtual std::optional<engine::Engine::ReadInterval> reader(const std::string&) const { return std::nullopt; }
+  bool reference_quirks = false;
+};
+
+// `make` reads and applies the algorithm's settings; what it is given outlives the result.
+int train_draft(
+    app::Invocation& invocation,
+    const std::function<std::unique_ptr<DraftAlgorithm>(const DraftFiles& draft, config::Settings& settings)>& make);
+
+}  // namespace sf::run

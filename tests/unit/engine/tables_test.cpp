@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// Residencies of frozen tables, on a DFlash step: equal bits, exact bytes, refusals by name.
+#include "engine/tables.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "engine/host_file.h"
+#include "model/dflash.h"
+#include "tensor/memory.h"
+#include "toy.h"
+
+namespace sf::engine {
+namespace {
+
+using plan::Residency;
+
+arch::Dflash draft() {
+  arch::Dflash d;
+  d.vocab = 101, d.hidden = 16, d.intermediate = 24, d.layers = 2, d.heads = 4, d.kv_heads = 2, d.head_dim = 8;
+  d.max_positions = 64, d.block = 4, d.mask_token = 99, d.capture_layers = {2, 5};
+  return d;
+}
+
+struct Setting {
+  Residency embedding = Residency::kReplicate, head = Residency::kReplicate;
+  bool tied = false;
+  Dtype compute = Dtype::kF32;
+  Mode mode = Mode::kKeep;
+  int64_t chunk = 40;  // of 101 rows: cuts every owner's interval somewhere
+
+  EngineOptions options() const {
+    EngineOptions options{.schedule = {.compute = compute, .mode = mode}};
+    options.schedule.tables[arch::kTargetEmbedding] = embedding;
+    if (!tied) options.schedule.tables[arch::kTargetHead] = head;
+    return options;
+  }
+};
+
+model::Tensors batch(uint64_t number, Dtype compute) {
+  constexpr int64_t kRows = 2, kTokens = 19;
+  Rng rng(31, "dflash batch");
+  at::Tensor ids = at::zeros({kRows, kTokens}, at::kLong), states = at::zeros({kRows, kTokens, 32}, at::kFloat);
+  for (int64_t i = 0; i < ids.numel(); ++i)
+    ids.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(rng.below(99, number, static_cast<uint64_t>(i)));
+  for (int64_t i = 0; i < states.numel(); ++i)
+    states.mutable_data_ptr<float>()[i] = rng.normal(number, 1000 + static_cast<uint64_t>(i));
+  int64_t last = 3 + static_cast<int64_t>(number % 9);
+  return {{"input_ids", ids},
+          {"loss_mask", at::full({kRows, kTokens}, 1, at::kLong)},
+          {"lengths", at::full({kRows}, kTokens, at::kLong)},
+          {"anchors", at::tensor({0l, 2l, last, 5l, 17l, -1l}, at::kLong).view({kRows, 3})},
+          {"hidden_states", states.to(tensor::to_scalar(compute))},
+          {"slot_weights", at::tensor({0.0f, 0.02f, 0.015f, 0.01f})}};
+}
+
+void load(Engine& engine, const arch::ModelSpec& spec) {
+  for (const arch::Parameter& parameter : spec.parameters) {
+    engine.load(parameter.name, [&](int64_t lo, int64_t hi, std::span<float> to) {
+      Rng rng(23, parameter.name);
+      float base = parameter.shape.size() == 1 ? 1.0f : 0.0f;
+      for (int64_t i = lo; i < hi; ++i)
+        to[static_cast<size_t>(i - lo)] = base + 0.2f * rng.normal(static_cast<uint64_t>(i));
+    });
+  }
+}
+
+// Two windows of seven micro-batches (ranks without one included): sums, gradients, norms, weights.
+std::vector<float> train(comm::Group& group, const Setting& setting) {
+  tensor::set_threads(1);
+  constexpr int64_t kWindow = 7;
+  arch::ModelSpec spec = arch::describe_training(draft(), setting.tied);
+  Engine engine(group, spec, model::dflash_segments(draft(), setting.tied, {setting.chunk}), setting.options());
+  load(engine, spec);
+  std::vector<float> record;
+  for (uint64_t window = 0; window < 2; ++window) {
+    for (int64_t round = 0; round < plan::rounds(kWindow, group.world()); ++round) {
+      int64_t k = round * group.world() + group.rank();
+      std::optional<model::Tensors> mine;
+      if (k < kWindow) mine = batch(window * kWindow + static_cast<uint64_t>(k), setting.compute);
+      engine.round(mine, "loss", {"loss"});
+    }
+    for (const arch::Parameter& p : spec.parameters)
+      if (p.trainable) toy::append(record, engine.gathered_gradient(p.name));
+    record.push_back(static_cast<float>(engine.step(1e-2, 0.5, {}).grad_norm));
+  }
+  for (const arch::Parameter& p : spec.parameters)
+    if (p.trainable) toy::append(record, engine.gathered(p.name));
+  return record;
+}
+
+std::vector<float> on_ranks(int world, const Setting& setting) {
+  std::vector<float> record;
+  comm::run_threads(world, [&](comm::Group& group) {
+    auto mine = train(group, setting);
+    if (group.rank() == 0) record = mine;
+  });
+  return record;
+}
+
+TEST(Residencies, AllGiveTheBitsOfWholeTablesOnOneRank) {
+  for (Dtype compute : {Dtype::kF32, Dtype::kBF16}) {
+    std::vector<float> alone = on_ranks(1, {.compute = compute});
+    EXPECT_GT(alone[0] * alone[0] + alone[1] * alone[1], 0.0f);
+    for (int world : {2, 3})
+      for (auto [embedding, head] :
+           {std::pair(Residency::kReplicate, Residency::kReplicate), std::pair(Residency::kShard, Residency::kShard),
+            std::pair(Residency::kRows, Residency::kStream), std::pair(Residency::kHost, Residency::kHost)})
+        EXPECT_TRUE(toy::same_bits(on_ranks(world, {embedding, head, false, compute}), alone))
+            << plan::name_of(embedding) << " " << plan::name_of(head) << " on " << world;
+  }
+}
+
+TEST(Residencies, TheyAreCountedWithTheChunkOfTheHead) {
+  EXPECT_EQ(plan::TableUse{}.chunk, ops::kHeadChunk);
+}
+
+TEST(Residencies, RecomputingChangesNothing) {
+  std::vector<float> alone = on_ranks(1, {});
+  EXPECT_TRUE(
+      toy::same_bits(on_ranks(2, {Residency::kRows, Residency::kStream, false, Dtype::kF32, Mode::kRecompute}), alone));
+}
+
+TEST(Residencies, ATiedTableIsLookedUpInRowsAndPassesInChunks) {
+  std::vector<float> alone = on_ranks(1, {.tied = true});
+  for (Residency residency : {Residency::kRowsStream, Residency::kShard, Residency::kHost})
+    EXPECT_TRUE(toy::same_bits(on_ranks(3, {residency, residency, true}), alone)) << plan::name_of(residency);
+}
+
+TEST(Residencies, ThatDoNotFitATableAreRefusedByName) {
+  auto group = comm::make_single();
+  struct Wrong {
+    Setting setting;
+    const char* words;
+  };
+  for (const Wrong& wrong : {Wrong{{Residency::kStream, Residency::kStream}, "stream does not fit table target_emb"},
+                             Wrong{{Residency::kRows, Residency::kRows}, "rows does not fit table target_head"},
+                             Wrong{{Residency::kRows, Residency::kRows, true}, "rows+stream"}}) {
+    try {
+      train(*group, wrong.setting);
+      FAIL() << wrong.words;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Exit::kConfig);
+      EXPECT_NE(error.message().find(wrong.words), std::string::npos) << error.message();
+    }
+  }
+}
+
+// What the allocator counts against what the plan says, on a table alone. One thread of each world runs at a time
+// between barriers, so the process-wide counters are one rank's.
+TEST(Residencies, BytesAtRestAndAtThePeakAreThePlans) {
+  tensor::install_allocator();
+  constexpr int64_t kRows = 3000, kWidth = 64, kChunk = 500, kIds = 70;
+  constexpr uint64_t kWhole = kRows * kWidth * 4, kShare = kWhole / 2;
+  struct Wanted {
+    Residency residency;
+    uint64_t look_up, head;  // most beyond at rest
+  };
+  arch::Dflash d = draft();
+  d.vocab = kRows, d.hidden = kWidth;
+  for (const Wanted& wanted : {Wanted{Residency::kShard, kWhole, kWhole}, Wanted{Residency::kRows, 0, 0},
+                               Wanted{Residency::kStream, 0, kChunk * kWidth * 4}}) {
+    bool looks = wanted.residency != Residency::kStream, heads = wanted.residency != Residency::kRows;
+    comm::run_threads(2, [&](comm::Group& group) {
+      arch::ModelSpec spec;
+      spec.parameters = {{"table", {kRows, kWidth}, false, ""}};
+      spec.tables = {{"table", looks, heads}};
+      plan::ScheduleOptions options{.world = 2};
+      options.tables["table"] = wanted.residency;
+      std::vector<model::Segment> segments;
+      if (looks) segments.push_back({"embed", {"table"}, {"ids"}, {"rows"}, {}, model::TableCall{}});
+      if (heads)
+        segments.push_back({"head",
+                            {"table"},
+                            {"states", "labels"},
+                            {"nll", "top1"},
+                            {},
+                            model::TableCall{model::TableCall::Kind::kHead, kChunk}});
+      std::vector<arch::Segment> described;
+      for (const auto& s : segments) described.push_back({s.name, s.parameters, s.reads, s.writes, 0});
+      plan::Schedule plan = plan::make_schedule(spec, described, options);
+      EXPECT_EQ(plan.memory[0].frozen, kShare);
+      Store store(plan, spec, segments, group.rank());
+      store.load(0, [](int64_t, int64_t, std::span<float> to) { std::fill(to.begin(), to.end(), 0.5f); });
+      auto exchanges = table_exchanges(plan, segments, spec, group, {});
+      // Only rank 0 has a micro-batch; rank 1 takes part in the calls, and what it gathers is of the same size.
+      model::Tensors inputs{{"ids", at::arange(kIds, at::kLong) * 40},
+                            {"states", at::zeros({1, kWidth}, at::kFloat)},
+                            {"labels", at::full({1}, 7, at::kLong)}};
+      for (const auto& segment : segments) {
+        Exchange& exchange = *exchanges.at(segment.name);
+        group.barrier({"before", Deadline::after_ms(20'000)});
+        uint64_t before = tensor::memory().allocated;
+        group.barrier({"mark", Deadline::after_ms(20'000)});
+        if (group.rank() == 0) tensor::mark_memory();
+        group.barrier({"marked", Deadline::after_ms(20'000)});
+        exchange.forward(store, group.rank() == 0 ? &inputs : nullptr, false);
+        group.barrier({"after", Deadline::after_ms(20'000)});
+        uint64_t most = segment.name == "embed" ? wanted.look_up : wanted.head;
+        uint64_t rows = segment.name == "embed" ? kIds * kWidth * 4 : 0;
+        if (group.rank() == 0) {
+          uint64_t used = tensor::memory().peak - before;
+          // Both ranks' buffers; the rows looked up; for a head the logits and the packed chunk of one product.
+          uint64_t product = segment.name == "head" ? 3 * kChunk * (kWidth + 1) * 4 : 0;
+          bool gathered_before = segments.size() == 2 && segment.name == "head";
+          uint64_t least = gathered_before ? 0 : 2 * most + rows;
+          EXPECT_GE(used, least) << plan::name_of(wanted.residency) << " " << segment.name;
+          EXPECT_LE(used, least + product + 4096) << plan::name_of(wanted.residency) << " " << segment.name;
+        }
+        group.barrier({"read", Deadline::after_ms(20'000)});
+      }
+      uint64_t held = tensor::memory().allocated;
+      group.barrier({"held", Deadline::after_ms(20'000)});
+      for (auto& [name, exchange] : exchanges) exchange->end_window();
+      group.barrier({"ended", Deadline::after_ms(20'000)});
+      if (wanted.residency == Residency::kShard && group.rank() == 0)
+        EXPECT_EQ(held - tensor::memory().allocated, 2 * kWhole);
+      group.barrier({"end", Deadline::after_ms(20'000)});
+    });
+  }
+}
+
+TEST(Residencies, RowsMoveOnceAnIdAndOnlyForeignOnes) {
+  comm::run_threads(2, [&](comm::Group& group) {
+    arch::ModelSpec spec;
+    spec.parameters = {{"table", {100, 8}, false, ""}};
+    spec.tables = {{"table", true, false}};
+    plan::ScheduleOptions options{.world = 2};
+    options.tables["table"] = Residency::kRows;
+    std::vector<model::Segment> segments{{"embed", {"table"}, {"ids"}, {"rows"}, {}, model::TableCall{}}};
+    plan::Schedule plan = plan::make_schedule(spec, {{"embed", {"table"}, {"ids"}, {"rows"}, 0}}, options);
+    Store store(plan, spec, segments, group.rank());
+    store.load(0, [](int64_t lo, int64_t, std::span<float> to) {
+      for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<float>(lo) + static_cast<float>(i);
+    });
+    auto exchange = table_exchanges(plan, segments, spec, group, {}).at("embed");
+    model::Tensors inputs{{"ids", at::tensor({70l, 3l, 70l, 99l, 49l}, at::kLong)}};
+    uint64_t before = group.traffic().bytes_received;
+    model::Tensors out = exchange->forward(store, group.rank() == 0 ? &inputs : nullptr, false);
+    uint64_t moved = group.traffic().bytes_received - before;
+    // Two foreign ids go out, their rows come back; each call of all_to_all first tells 2 sizes.
+    constexpr uint64_t kSizes = 2 * 2 * sizeof(size_t);
+    EXPECT_EQ(moved, kSizes + (group.rank() == 0 ? 2 * 8 * 4 : 2 * 4));
+    if (group.rank() != 0) return;
+    at::Tensor rows = out.at("rows");
+    int64_t at = 0;
+    for (int64_t id : {70, 3, 70, 99, 49}) EXPECT_EQ(rows[at++][5].item<float>(), static_cast<float>(id * 8 + 5));
+  });
+}
+
+TEST(HostFile, IsOneCopyThatNobodyCanWriteOnceItIsSealed) {
+  std::filesystem::path dir = std::filesystem::temp_directory_path();
+  comm::run_threads(3, [&](comm::Group& group) {
+    comm::Call call{"test", Deadline::after_ms(20'000)};
+    HostFile file(group, 3 * 4096, dir, call);
+    EXPECT_EQ(file.mates(), 3);
+    EXPECT_EQ(file.place(), group.rank());
+    std::memset(file.bytes().data() + 4096 * file.place(), 'a' + file.place(), 4096);
+    file.seal(group, call);
+    for (int place = 0; place < 3; ++place) EXPECT_EQ(static_cast<char>(file.bytes()[4096 * place]), 'a' + place);
+  });
+  auto group = comm::make_single();
+  EXPECT_DEATH(
+      {
+        HostFile file(*group, 4096, dir, {"test", Deadline::after_ms(20'000)});
+        file.seal(*group, {"test", Deadline::after_ms(20'000)});
+        *const_cast<volatile std::byte*>(file.bytes().data()) = std::byte{1};
+      },
+      "");
+}
+
+TEST(HostFile, ADirectoryThatCannotHoldItIsRefusedOnEveryRank) {
+  comm::run_threads(2, [&](comm::Group& group) {
+    try {
+      HostFile file(group, 4096, "/nonexistent", {"test", Deadline::after_ms(20'000)});
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Exit::kCantCreate);
+      EXPECT_NE(error.message().find("rank 0 could not make a file in /nonexistent"), std::string::npos)
+          << error.message();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace sf::engine
