@@ -130,6 +130,7 @@ TEST(Network, ARankThatIsLateIsNamedAtTheDeadline) {
     group.barrier(named("start"));
     if (group.rank() == 1) {
       Ranks::tell(pipe, "ready");
+      usleep(300'000);  // its reporter has said where it is
       raise(SIGSTOP);
     }
     group.barrier(named("fold midlayer", 700));
