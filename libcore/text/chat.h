@@ -21,7 +21,7 @@ enum class MaskRule {
 struct EncodedChat {
   std::vector<int32_t> ids;
   std::vector<uint8_t> loss_mask;  // 1: supervised token
-  size_t supervised() const;  // the first token is not counted: nothing stands before it to predict it from
+  size_t supervised() const;       // the first token is not counted: nothing stands before it to predict it from
 };
 
 // Tokenizer and chat template of one model directory (tokenizer.json, tokenizer_config.json or chat_template.jinja).

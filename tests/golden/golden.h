@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The golden suite: every case folder under tests/golden and under each directory of SF_GOLDEN, checked by its `kind`.
-// A checker registers itself; an unknown kind is a failure; a kind that is known but not built yet is reported as not run.
+// A checker registers itself; an unknown kind is a failure; a kind that is known but not built yet is reported as not
+// run.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -12,7 +13,7 @@
 namespace sf::golden {
 
 struct Case {
-  std::filesystem::path dir;   // holds case.json and, mostly, tensors.safetensors
+  std::filesystem::path dir;  // holds case.json and, mostly, tensors.safetensors
   Json json;
   bool has_tensors() const { return std::filesystem::exists(dir / "tensors.safetensors"); }
   ckpt::SafetensorsFile tensors() const { return ckpt::SafetensorsFile::open(dir / "tensors.safetensors"); }
@@ -32,6 +33,7 @@ using Checker = std::function<Outcome(const Case&)>;
 bool add(const std::string& kind, Checker checker);
 
 // |a - b| <= absolute + relative * |b| everywhere; otherwise the outcome names the worst element.
-Outcome close(std::string_view what, const float* found, const float* wanted, size_t count, double absolute, double relative);
+Outcome close(std::string_view what, const float* found, const float* wanted, size_t count, double absolute,
+              double relative);
 
 }  // namespace sf::golden

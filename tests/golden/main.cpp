@@ -21,13 +21,22 @@ std::map<std::string, Checker>& checkers() {
 }
 
 // Kinds of later work; each becomes a checker when its mathematics is built.
-const std::map<std::string, std::string> kNotBuilt = {
-    {"hf_forward_moe", "mixture of experts"}, {"hf_forward_hybrid", "hybrid families"}, {"peft_lora", "LoRA"},
-    {"peft_lora_experts", "LoRA"}, {"peft_lora_hybrid", "LoRA"}, {"mrope", "multimodal positions"},
-    {"domino_train_step", "Domino"}, {"dspark_train_step", "DSpark"},
-    {"peagle_train_step", "P-EAGLE"}, {"grpo_advantage", "GRPO"}, {"grpo_loss", "GRPO"}, {"seqlen_balance", "GRPO"},
-    {"tied_adamw", "tied step"}, {"verl_fsdp2_step", "2-rank step"}, {"math_score", "scoring rules"},
-    {"layer_ids", "DFlash layer ids"}};
+const std::map<std::string, std::string> kNotBuilt = {{"hf_forward_moe", "mixture of experts"},
+                                                      {"hf_forward_hybrid", "hybrid families"},
+                                                      {"peft_lora", "LoRA"},
+                                                      {"peft_lora_experts", "LoRA"},
+                                                      {"peft_lora_hybrid", "LoRA"},
+                                                      {"mrope", "multimodal positions"},
+                                                      {"domino_train_step", "Domino"},
+                                                      {"dspark_train_step", "DSpark"},
+                                                      {"peagle_train_step", "P-EAGLE"},
+                                                      {"grpo_advantage", "GRPO"},
+                                                      {"grpo_loss", "GRPO"},
+                                                      {"seqlen_balance", "GRPO"},
+                                                      {"tied_adamw", "tied step"},
+                                                      {"verl_fsdp2_step", "2-rank step"},
+                                                      {"math_score", "scoring rules"},
+                                                      {"layer_ids", "DFlash layer ids"}};
 
 Outcome run(const Case& c) {
   std::string kind = c.json.get_string("kind", "");
@@ -48,7 +57,9 @@ std::vector<std::filesystem::path> case_folders(const std::filesystem::path& roo
 
 }  // namespace
 
-bool add(const std::string& kind, Checker checker) { return checkers().emplace(kind, std::move(checker)).second; }
+bool add(const std::string& kind, Checker checker) {
+  return checkers().emplace(kind, std::move(checker)).second;
+}
 
 Outcome close(std::string_view what, const float* found, const float* wanted, size_t count, double absolute,
               double relative) {
@@ -86,7 +97,9 @@ int main(int argc, char** argv) {
       } catch (const std::exception& error) {
         outcome = Outcome::failed(error.what());
       }
-      const char* word = outcome.verdict == Outcome::kPassed ? "ok" : outcome.verdict == Outcome::kFailed ? "FAILED" : "not run";
+      const char* word = outcome.verdict == Outcome::kPassed   ? "ok"
+                         : outcome.verdict == Outcome::kFailed ? "FAILED"
+                                                               : "not run";
       fmt::print("{:8} {}{}{}\n", word, name, outcome.detail.empty() ? "" : ": ", outcome.detail);
       (outcome.verdict == Outcome::kPassed ? passed : outcome.verdict == Outcome::kFailed ? failed : not_run)++;
     }

@@ -38,8 +38,8 @@ Outcome check_gradients(engine::Engine& engine, const arch::ModelSpec& spec, con
   for (const arch::Parameter& p : spec.parameters) {
     if (!p.trainable) continue;
     if (!file.find("grad/" + p.name)) return Outcome::failed("the case has no gradient of " + p.name);
-    Outcome outcome = same("grad/" + p.name, engine.gathered_gradient(p.name), load(file, "grad/" + p.name),
-                           kGradientBound);
+    Outcome outcome =
+        same("grad/" + p.name, engine.gathered_gradient(p.name), load(file, "grad/" + p.name), kGradientBound);
     if (outcome.verdict != Outcome::kPassed) return outcome;
   }
   return Outcome::passed();

@@ -12,8 +12,10 @@ using Parallel = std::function<void(size_t count, const std::function<void(size_
 
 inline void run(const Parallel& parallel, size_t count, const std::function<void(size_t, size_t)>& body) {
   if (count == 0) return;
-  if (parallel) parallel(count, body);
-  else body(0, count);
+  if (parallel)
+    parallel(count, body);
+  else
+    body(0, count);
 }
 
 }  // namespace sf::kernels

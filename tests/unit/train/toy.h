@@ -88,7 +88,8 @@ struct ToySource : stream::Source {
 struct Record : MetricSink {
   std::map<std::string, std::vector<double>> values;  // without times and memory
   void scalar(int64_t, std::string_view name, double value) override {
-    if (!name.starts_with("time_") && !name.starts_with("memory_") && !name.starts_with("perf/")) values[std::string(name)].push_back(value);
+    if (!name.starts_with("time_") && !name.starts_with("memory_") && !name.starts_with("perf/"))
+      values[std::string(name)].push_back(value);
   }
   void flush(int64_t) override {}
 };
@@ -135,7 +136,8 @@ inline ToyRun run_toy(const ToyPlan& plan) {
   comm::run_threads(plan.world, [&](comm::Group& group) {
     tensor::set_threads(1);
     model::Eagle3Vocabulary vocabulary = toy_vocabulary(draft);
-    engine::Engine engine(group, spec, {model::eagle3_segment(draft, vocabulary, options)}, {.schedule = {.layout = plan.layout, .replicas = plan.replicas}});
+    engine::Engine engine(group, spec, {model::eagle3_segment(draft, vocabulary, options)},
+                          {.schedule = {.layout = plan.layout, .replicas = plan.replicas}});
     load_toy(engine, spec);
     train::CheckpointOptions where{
         plan.run_dir,
