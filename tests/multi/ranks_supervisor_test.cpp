@@ -101,6 +101,7 @@ TEST(Supervisor, TermReachesEveryRankAndABurstCountsOnce) {
 }
 
 TEST(Supervisor, QuitSaysWhoWaitsWhere) {
+  signal(SIGQUIT, SIG_DFL);  // tests that run in the background inherit it ignored, which the supervisor respects
   Ranks run(2, [](int rank, int fd, int pipe) {
     signal(SIGQUIT, SIG_IGN);
     auto group = comm::make_shm(fd, rank, 2);
