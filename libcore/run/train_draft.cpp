@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/train_draft.h"
 
-#include <fmt/core.h>
-
 #include "base/error.h"
 #include "config/apply.h"
 #include "run/entry.h"
@@ -92,9 +90,7 @@ int train_draft(app::Invocation& invocation,
   engine::EngineOptions engine_options = apply_engine(invocation, spec);
   std::vector<model::Segment> segments = algorithm->segments();
   if (invocation.plan_only()) {
-    plan::Schedule schedule = engine::make_plan(spec, segments, engine_options, invocation.ranks().world);
-    Json json = Json::object().set("digest", schedule.digest()).set("plan", schedule.text());
-    invocation.result(invocation.json_output() ? json.dump() : schedule.text());
+    show_plan(invocation, engine::make_plan(spec, segments, engine_options, invocation.ranks().world));
     return 0;
   }
   std::unique_ptr<comm::Group> group = make_group(invocation);
@@ -108,14 +104,7 @@ int train_draft(app::Invocation& invocation,
                   kDataWait);
   app::settle_settings(invocation);
   load_parameters(engine, draft, *algorithm);
-  train::Progress progress;
-  if (std::optional<fs::path> from = run.resume_from()) {
-    ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(*from);
-    check_same_run(invocation, checkpoint.manifest(), source->contract());
-    progress = checkpoints.load(engine, checkpoint);
-    invocation.log(
-        fmt::format("resumed from {}: step {}, position {}", from->string(), progress.step, progress.cursor));
-  }
+  train::Progress progress = resume(invocation, run, checkpoints, engine, source->contract());
   RunReport report(invocation, *group, run, progress.step, loop_options.steps);
   train::Loop loop(engine, feed, *objective, checkpoints, loop_options, report.sink(),
                    [&] { return wanted_stop(invocation, *source); });

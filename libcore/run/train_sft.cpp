@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // sf-train sft: chats -> windows -> steps of every parameter of a target, on one rank or many.
-#include <fmt/core.h>
-
 #include "arch/decoder.h"
 #include "base/error.h"
 #include "ckpt/checkpoint.h"
@@ -102,9 +100,7 @@ int train_sft(app::Invocation& invocation) {
   arch::ModelSpec spec = model::sft_spec(model.decoder);
   std::vector<model::Segment> segments = model::sft_segments(model.decoder);
   if (invocation.plan_only()) {
-    plan::Schedule schedule = engine::make_plan(spec, segments, engine_options, invocation.ranks().world);
-    Json json = Json::object().set("digest", schedule.digest()).set("plan", schedule.text());
-    invocation.result(invocation.json_output() ? json.dump() : schedule.text());
+    show_plan(invocation, engine::make_plan(spec, segments, engine_options, invocation.ranks().world));
     return 0;
   }
   Chats chats = read_chats(invocation, model.encoder, model.decoder.max_positions);
@@ -123,14 +119,7 @@ int train_sft(app::Invocation& invocation) {
   data::Feed feed(*source, collate, kDataWait);
   app::settle_settings(invocation);
   load_parameters(engine, spec, model.files.dir());
-  train::Progress progress;
-  if (std::optional<fs::path> from = run.resume_from()) {
-    ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(*from);
-    check_same_run(invocation, checkpoint.manifest(), contract);
-    progress = checkpoints.load(engine, checkpoint);
-    invocation.log(
-        fmt::format("resumed from {}: step {}, position {}", from->string(), progress.step, progress.cursor));
-  }
+  train::Progress progress = resume(invocation, run, checkpoints, engine, contract);
   RunReport report(invocation, *group, run, progress.step, loop_options.steps);
   train::Loop loop(engine, feed, objective, checkpoints, loop_options, report.sink(),
                    [&] { return wanted_stop(invocation); });

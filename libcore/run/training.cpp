@@ -26,6 +26,20 @@ void refuse_what_is_no_run(const fs::path& dir) {
              "{} holds a checkpoint or features ({}), not a run; choose another -o", dir.string(), mark);
 }
 
+void check_same_run(app::Invocation& invocation, const ckpt::Manifest& before, const stream::Contract& samples) {
+  if (before.contract.is_object()) {
+    std::optional<std::string> other = stream::Contract::from_json(before.contract).difference(samples);
+    SF_CHECK(!other, Exit::kProtocol, "the checkpoint was trained on other samples: {}", *other);
+  }
+  Json now = invocation.settings().resolved();
+  const Json *old = before.config.find("training"), *ours = now.find("training");
+  if (!old || !ours) return;
+  for (const auto& [key, value] : ours->as_object())
+    if (const Json* was = old->find(key); was && *was != value)
+      invocation.warn(fmt::format("training.{} was {} when the checkpoint was made, and is {} now", key, was->dump(),
+                                  value.dump()));
+}
+
 }  // namespace
 
 RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocation.get("output")) {
@@ -110,18 +124,20 @@ train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool r
   return options;
 }
 
-void check_same_run(app::Invocation& invocation, const ckpt::Manifest& before, const stream::Contract& samples) {
-  if (before.contract.is_object()) {
-    std::optional<std::string> other = stream::Contract::from_json(before.contract).difference(samples);
-    SF_CHECK(!other, Exit::kProtocol, "the checkpoint was trained on other samples: {}", *other);
-  }
-  Json now = invocation.settings().resolved();
-  const Json *old = before.config.find("training"), *ours = now.find("training");
-  if (!old || !ours) return;
-  for (const auto& [key, value] : ours->as_object())
-    if (const Json* was = old->find(key); was && *was != value)
-      invocation.warn(fmt::format("training.{} was {} when the checkpoint was made, and is {} now", key, was->dump(),
-                                  value.dump()));
+train::Progress resume(app::Invocation& invocation, const RunDir& run, train::Checkpoints& checkpoints,
+                       engine::Engine& engine, const stream::Contract& samples) {
+  std::optional<fs::path> from = run.resume_from();
+  if (!from) return {};
+  ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(*from);
+  check_same_run(invocation, checkpoint.manifest(), samples);
+  train::Progress progress = checkpoints.load(engine, checkpoint);
+  invocation.log(fmt::format("resumed from {}: step {}, position {}", from->string(), progress.step, progress.cursor));
+  return progress;
+}
+
+void show_plan(app::Invocation& invocation, const plan::Schedule& schedule) {
+  Json json = Json::object().set("digest", schedule.digest()).set("plan", schedule.text());
+  invocation.result(invocation.json_output() ? json.dump() : schedule.text());
 }
 
 Json numerics(app::Invocation& invocation) {

@@ -44,9 +44,13 @@ class RunDir {
 engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::ModelSpec& spec);
 // [training] into the loop's options for a data set of `rows` rows.
 train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool reference_quirks);
-// kProtocol naming the field if the samples are not those the checkpoint was trained on; a warning for each setting of
-// [training] that differs: the result will then be that of no single set of settings.
-void check_same_run(app::Invocation& invocation, const ckpt::Manifest& before, const stream::Contract& samples);
+// Where the run goes on: at the checkpoint that it resumes from, else at nothing. kProtocol naming the field if
+// `samples` are not those the checkpoint was trained on; a warning for each setting of [training] that differs: the
+// result will then be that of no single set of settings.
+train::Progress resume(app::Invocation& invocation, const RunDir& run, train::Checkpoints& checkpoints,
+                       engine::Engine& engine, const stream::Contract& samples);
+// The result of --plan.
+void show_plan(app::Invocation& invocation, const plan::Schedule& schedule);
 // Threads, instruction set and library versions that bits depend on.
 Json numerics(app::Invocation& invocation);
 
