@@ -26,6 +26,7 @@ constexpr int kCorruptLimit = 3;      // times one chunk may come damaged
 constexpr uint64_t kBadLimit = 1000;  // messages that are no frames at all
 constexpr int kMaxBurst = 64;
 constexpr double kRereadS = 0.1;  // between two looks at the handle file
+constexpr int kRefusalMs = 500;   // how long the answer to a refusal is waited for: the exit is not delayed by more
 
 // A position asked for and not yet complete.
 struct Outstanding {
@@ -84,6 +85,8 @@ struct StreamSource::Impl {
 
   void adopt(Handle next);
   void open_link(double now);
+  void refuse(const Handle& offered, const Error& why);
+  Hello hello_to(const Handle& producer) const;
   void run();
   void turn();
   void pump(Socket& socket, double now);
@@ -133,6 +136,26 @@ void StreamSource::Impl::open_link(double now) {
   welcomed = false;
   heard = now;
   next_beat = 0;
+}
+
+Hello StreamSource::Impl::hello_to(const Handle& producer) const {
+  return {kWireVersion, options.rank,   options.world, static_cast<int64_t>(options.credit_bytes),
+          options.code, producer.token, producer.id,   self};
+}
+
+// Tells a producer why it will not be asked. Best effort: who does not answer finds the pipe closed instead.
+void StreamSource::Impl::refuse(const Handle& offered, const Error& why) {
+  if (offered.endpoints.empty()) return;
+  Sockets sockets;
+  Socket control = sockets.dealer(fmt::format("rank{}-{}-{}", options.rank, getpid(), random_hex(6)), kRefusalMs);
+  control.connect(offered.endpoints[0].control);
+  Json json = hello_to(offered).to_json();
+  json.set("status", static_cast<int>(why.code())).set("message", std::string(why.what()).substr(0, kMaxReasonBytes));
+  control.send_text("", Kind::kRefused, json.dump());
+  for (Deadline deadline = Deadline::after_ms(kRefusalMs); !deadline.passed();) {
+    wait(&control, nullptr, wake.fd(), -1, 0, deadline.left_ms());
+    if (auto answer = control.receive(); answer && answer->header.kind == Kind::kByeAck) return;
+  }
 }
 
 void StreamSource::Impl::fail_with(Exit code, std::string message) {
@@ -327,9 +350,7 @@ void StreamSource::Impl::beat(double now) {
   } else if (welcomed) {
     if (!fault("stream.mute_trainer")) link->control.send_text("", Kind::kAlive, "{}");
   } else {
-    Hello hello{kWireVersion, options.rank, options.world, static_cast<int64_t>(options.credit_bytes),
-                options.code, handle.token, handle.id,     self};
-    link->control.send_text("", Kind::kHello, hello.to_json().dump());
+    link->control.send_text("", Kind::kHello, hello_to(handle).to_json().dump());
   }
 }
 
@@ -419,7 +440,13 @@ std::unique_ptr<StreamSource> StreamSource::connect(std::string_view handle_text
   struct stat info {};
   bool piped = fstat(self.options.life_fd, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode));
   if (!piped) self.options.life_fd = -1;  // a handle redirected from a file has no life to watch
-  self.adopt(Handle::parse(handle_text, "stream handle"));
+  Handle offered = Handle::parse(handle_text, "stream handle");
+  try {
+    self.adopt(offered);
+  } catch (const Error& error) {
+    if (self.options.rank == 0) self.refuse(offered, error);  // every rank finds the same
+    throw;
+  }
   std::unique_ptr<StreamSource> source(new StreamSource(std::move(impl)));
   Deadline deadline = Deadline::after(Seconds(self.options.connect_s));
   self.open_link(monotonic_s());

@@ -46,8 +46,8 @@ struct StreamCounts {
 
 class StreamSource : public Source {
  public:
-  // Compares wire version and contract (kProtocol naming the field) before any socket exists, then joins the producer
-  // (kUnavailable after connect_s, or with the producer's own reason if it refuses).
+  // Compares wire version and contract (kProtocol naming the field; rank 0 tells the producer why), then joins the
+  // producer (kUnavailable after connect_s, or with the producer's own reason if it refuses).
   static std::unique_ptr<StreamSource> connect(std::string_view handle_text, StreamOptions options);
   ~StreamSource() override;  // without finish(): leaves without BYE, as a crash would
 

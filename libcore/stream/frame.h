@@ -38,10 +38,10 @@ inline constexpr uint64_t kMaxSampleBytes = uint64_t{4} << 30;
 enum class Kind : uint16_t {
   kHello = 1,    // trainer -> producer, control: who asks, and what it speaks
   kWelcome = 2,  // producer -> trainer, control: contract, limits
-  kRefused = 3,  // producer -> trainer, control: exit status and reason
+  kRefused = 3,  // both ways, control: status and reason; a trainer's is a hello with both
   kAlive = 4,    // both ways, control: heartbeat; the producer's says what it computes
   kBye = 5,      // trainer -> producer, control
-  kByeAck = 6,   // producer -> trainer, control
+  kByeAck = 6,   // producer -> trainer, control: BYE or refusal has come
   kFailed = 7,   // producer -> trainer, control: it ends, and why
   kWho = 8,      // producer -> trainer, control: say hello again
   kAsk = 9,      // trainer -> producer, data: positions

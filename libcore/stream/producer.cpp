@@ -75,6 +75,7 @@ struct Producer::Impl {
   std::deque<Outgoing> outbox;
   std::deque<std::string> reports;
   std::optional<Ending> ending;
+  std::optional<Error> refusal;           // why the trainer behind the pipe will not train from us
   std::optional<std::string> last_words;  // JSON of kFailed
   std::optional<uint64_t> computing;
   double computing_since = 0;
@@ -97,6 +98,7 @@ struct Producer::Impl {
   void pump(Socket& socket, double now);
   void on_message(const Received& message, double now);
   void on_hello(const Received& message, double now);
+  void on_refusal(const Received& message);
   void on_ask(const Received& message);
   void answer_alive(const std::string& peer, double now);
   void send_sample(const Outgoing& item);
@@ -200,6 +202,8 @@ void Producer::Impl::on_message(const Received& message, double now) {
       }
       control.send_text(message.peer, Kind::kByeAck, "{}");
       return;
+    case Kind::kRefused:
+      return on_refusal(message);
     case Kind::kAsk:
       if (known && flow.knows(message.peer)) return on_ask(message);
       control.send_text(message.peer, Kind::kWho, "{}");
@@ -239,6 +243,23 @@ void Producer::Impl::on_hello(const Received& message, double now) {
   json.set("wire", kWireVersion).set("id", handle.id).set("contract_digest", handle.contract.digest());
   json.set("code", options.code);
   control.send_text(message.peer, Kind::kWelcome, json.dump());
+}
+
+// Only whoever holds the handle is heard: others must not end a stream.
+void Producer::Impl::on_refusal(const Received& message) {
+  Json json = json_payload(message.header, message.payload);
+  Hello from = Hello::from_json(json);
+  SF_CHECK(from.token == handle.token && from.id == handle.id, Exit::kData, "a refusal by {}, who holds another handle",
+           from.name);
+  std::string text = fmt::format("trainer rank {} ({}) refused this stream: {}", from.rank, from.name,
+                                 json.get_string("message", "no reason given").substr(0, kMaxReasonBytes));
+  if (options.life_fd < 0) {
+    say(text);
+  } else if (!refusal && !fault("stream.ignore_refusal")) {
+    refusal.emplace(Exit::kProtocol, text);
+    changed.notify_all();
+  }
+  control.send_text(message.peer, Kind::kByeAck, "{}");
 }
 
 void Producer::Impl::on_ask(const Received& message) {
@@ -413,6 +434,7 @@ Ending Producer::serve(const std::function<bool()>& stop) {
       {
         std::unique_lock lock(self.mutex);
         self.stopping = stop_deadline.has_value();
+        if (self.refusal) throw Error(*self.refusal);
         // Told to stop before anybody joined: nothing was asked, nobody is waited for.
         if (!self.ending && stop_deadline && (stop_deadline->passed() || !self.joined))
           self.ending = self.joined ? Ending::kStopDeadline : Ending::kStoppedUnasked;

@@ -65,7 +65,8 @@ class Producer {
 
   const Handle& handle() const;
   // Computes what is asked, lowest position first, until an ending. `stop` is looked at between samples and every
-  // 20 ms. An error of the callback is told to every trainer, then thrown.
+  // 20 ms. An error of the callback is told to every trainer, then thrown. kProtocol: the trainer behind the pipe
+  // refused this stream, with its reason; behind a handle file that is only reported, as others may come.
   Ending serve(const std::function<bool()>& stop);
   ProducerCounts counts() const;
 

@@ -38,6 +38,11 @@ t = json.load(open("hf2/tokenizer.json")); t["model"]["merges"] = t["model"]["me
 P
 sf-init model hf2 -o target3 >/dev/null 2>&1
 expect 76 sf-capture features -c run.toml --target target3 --draft draft0 --data chats.jsonl -o x; clean x
+sf-init draft eagle3 --target target3 --draft-vocab 64 --data chats.jsonl -o draft3 >/dev/null 2>&1
+ends=$(features 2>cap.err | sf-train eagle3 -c run.toml --draft draft3 --from - --ranks 2 -o x 2>err; echo "${PIPESTATUS[@]}")
+[ "$ends" = "76 76" ] || { cat cap.err err; die "a stream of another target: the two sides ended with $ends"; }
+says "differs in target"; clean x
+grep -q "refused this stream: .*differs in target" cap.err || { cat cap.err; die "capture does not say why it was refused"; }
 
 # Rows the template rejects go to a file with their reasons; rows without a supervised token are void; the run goes on.
 { head -n 20 chats.jsonl; echo '{"id":"odd","messages":[{"role":"user"}]}'; echo '{"id":"mute","messages":[{"role":"user","content":"the"}]}'; } >mixed.jsonl

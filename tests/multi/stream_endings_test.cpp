@@ -196,10 +196,11 @@ int train(Scene& scene, StreamSource& source, int rank, int world, uint64_t from
   return 0;
 }
 
-int train_from_pipe(Scene& scene, uint64_t until) {
+int train_from_pipe(Scene& scene, uint64_t until, const std::string& tokenizer = "k0") {
   ::close(scene.writer);
   Handle handle = read_handle(scene.reader, Deadline::after_ms(3000));
   StreamOptions options = trainer_options(0, 1);
+  options.wanted.tokenizer = tokenizer;
   options.life_fd = scene.reader;
   auto source = StreamSource::connect(handle.line(), options);
   return train(scene, *source, 0, 1, 0, until);
@@ -429,6 +430,40 @@ TEST(Endings, AKilledRankIsNamedWhileTheOtherIsServedToItsEnd) {
   EXPECT_TRUE(scene.await("named"));
   EXPECT_EQ(zero.wait(), 0);
   EXPECT_EQ(capture.wait(), 69) << "one of the ranks went without BYE";
+}
+
+TEST(Endings, ATrainerThatRefusesTheStreamEndsBothWith76AndTheReason) {
+  Scene scene;
+  Child capture([&] {
+    try {
+      return capture_to_pipe(scene);
+    } catch (const Error& error) {
+      scene.mark("capture", error.what());
+      throw;
+    }
+  });
+  Child trainer([&] { return train_from_pipe(scene, 50, "other"); });
+  scene.close_pipe();
+  EXPECT_EQ(trainer.wait(), 76);
+  EXPECT_EQ(capture.wait(), 76);
+  EXPECT_NE(scene.text("capture").find("tokenizer: wanted \"other\", found \"k0\""), std::string::npos)
+      << scene.text("capture");
+}
+
+TEST(Endings, ATrainerThatRefusesTheStreamOfAHandleFileLeavesItToOthers) {
+  Scene scene;
+  Child capture([&] { return capture_to_file(scene, 3); });
+  ASSERT_TRUE(scene.await("handle"));
+  Child picky([&] {
+    StreamOptions options = trainer_options(0, 1);
+    options.wanted.tokenizer = "other";
+    StreamSource::connect(wait_for_handle_file(scene.path("handle"), Deadline::after_ms(3000)).line(), options);
+    return 0;
+  });
+  EXPECT_EQ(picky.wait(), 76);
+  Child trainer([&] { return train_from_file(scene, 0, 1, 30, 0); });
+  EXPECT_EQ(trainer.wait(), 0);
+  EXPECT_EQ(capture.wait(), 0);
 }
 
 TEST(Endings, AContractThatDiffersEndsTheTrainerWith76WithinTheFirstSecond) {

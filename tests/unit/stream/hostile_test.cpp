@@ -285,6 +285,28 @@ TEST(Hostile, NoMessageDisturbsAProducerThatServesAnother) {
   EXPECT_EQ(producer.join(), Ending::kBye);
 }
 
+TEST(Hostile, ARefusalByWhoeverLacksTheHandleEndsNothing) {
+  Contract contract = test_contract();
+  ProducerOptions options = quick_producer(contract);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  options.life_fd = ends[1];
+  ProducerThread producer(options, [&](uint64_t p) { return test_sample(contract, p); });
+  Handle handle = Handle::parse(producer.handle(), "test");
+  Sockets sockets;
+  Socket control = sockets.dealer("stranger", 0);
+  control.connect(handle.endpoints[0].control);
+  Json json = Hello{kWireVersion, 0, 1, 0, "", "guessed", handle.id, "stranger"}.to_json();
+  control.send_text("", Kind::kRefused, json.set("status", 76).set("message", "no").dump());
+  for (int i = 0; i < 1000 && producer.counts().bad_messages == 0; ++i) usleep(2000);
+  EXPECT_EQ(producer.counts().bad_messages, 1u);
+  auto source = StreamSource::connect(producer.handle(), quick_trainer());
+  EXPECT_EQ(source->get(1, soon()).position, 1u);
+  source->finish();
+  EXPECT_EQ(producer.join(), Ending::kBye);
+  for (int end : ends) close(end);
+}
+
 TEST(Hostile, AMessageOverTheLimitIsCutOffByTheSocket) {
   Contract contract = test_contract();
   ProducerThread producer(quick_producer(contract), [&](uint64_t p) { return test_sample(contract, p); });
