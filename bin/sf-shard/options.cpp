@@ -47,6 +47,7 @@ Verb plan() {
                    "training.batch_size",
                    "training.micro_batches",
                    "training.unroll",
+                   "training.lk_loss_type",
                    "training.num_anchors",
                    "training.keep_checkpoints",
                    "training.shard_frozen_tables",

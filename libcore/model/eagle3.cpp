@@ -300,14 +300,37 @@ class Unroll {
       at::Tensor which = index_of(layout_.step_labels[k]);
       teacher = {all.logits.index_select(0, which), all.top1.index_select(0, which), all.lse.index_select(0, which)};
     }
-    at::Tensor mask = at::full({logits.size(0)}, 1, at::kFloat);
-    ops::SoftCrossEntropy judged = ops::soft_cross_entropy(logits, teacher.logits, teacher.lse, mask);
-    at::Tensor target_id = judged.argmax.add(vocabulary_.d2t.index_select(0, judged.argmax));
+    Judged judged = options_.lk.type == LkLoss::Type::kNone ? cross_entropy(logits, teacher) : lk(logits, teacher);
+    at::Tensor target_id = judged.best.add(vocabulary_.d2t.index_select(0, judged.best));
     double* row = sums.mutable_data_ptr<double>() + 3 * k;
     row[0] = judged.loss.item<double>();
     row[1] = static_cast<double>(target_id.eq(teacher.top1).sum().item<int64_t>());
     row[2] = judged.acceptance.to(at::kDouble).sum().item<double>();
     return judged.loss;
+  }
+
+  struct Judged {
+    at::Tensor loss, best, acceptance;
+  };
+  Judged cross_entropy(const at::Tensor& logits, const Teacher& teacher) const {
+    at::Tensor mask = at::full({logits.size(0)}, 1, at::kFloat);
+    ops::SoftCrossEntropy judged = ops::soft_cross_entropy(logits, teacher.logits, teacher.lse, mask);
+    return {judged.loss, judged.argmax, judged.acceptance};
+  }
+
+  Judged lk(const at::Tensor& logits, const Teacher& teacher) const {
+    at::Tensor alpha = acceptance(logits, teacher.logits, teacher.lse), rates = alpha.detach();
+    double rest = 1;
+    if (options_.reference_quirks && options_.lk.type == LkLoss::Type::kLambda) {
+      // One weight for all, and the acceptance divided by the rows it is of while the cross-entropy's divisor is B * S.
+      alpha = alpha.mean().view({1});
+      rest = static_cast<double>(layout_.rows * layout_.width);
+    }
+    Judged judged{lk_rows(options_.lk, alpha).sum().mul(rest), logits.argmax(1), rates};
+    if (!options_.lk.asks_cross_entropy()) return judged;
+    at::Tensor weights = lk_cross_entropy_weights(options_.lk, alpha).expand({logits.size(0)}).contiguous();
+    judged.loss = judged.loss.add(ops::soft_cross_entropy(logits, teacher.logits, teacher.lse, weights, false).loss);
+    return judged;
   }
 
   void trace(Tensors& out, const at::Tensor& hidden, const at::Tensor& logits, size_t k) const {

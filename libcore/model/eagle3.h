@@ -7,6 +7,7 @@
 
 #include "arch/eagle3.h"
 #include "arch/model_spec.h"
+#include "model/lk_loss.h"
 #include "model/segment.h"
 
 namespace sf::model {
@@ -18,6 +19,9 @@ struct Eagle3Options {
   bool reference_quirks = false;
   // Keep of each unrolled step its carried state, keys and values alone; the rest is computed again for the gradient.
   bool recompute = false;
+  // Instead of the cross-entropy. Under the quirk the weight of lambda is one for all rows of a micro-batch, and its
+  // two parts keep their different divisors.
+  LkLoss lk = {};
 };
 
 // The draft's words: t2d BOOL [V] (is a target id in the draft's vocabulary), d2t I64 [Vd] (target id = i + d2t[i]).
@@ -46,7 +50,8 @@ arch::Eagle3Batch eagle3_batch(const Tensors& micro_batch, const Eagle3Vocabular
 // dtype ·
 //        target_lse F32 [B,S] · lengths I64 [B] (right padding; rows may have length 0) · step_weights F32 [T].
 // Writes loss F32 [] = sum over k of step_weights[k] * numerator[k], numerator[k] = sum over trained labels of
-//        -(P . log_softmax(logits_k)), P the teacher's distribution renormalised on the draft vocabulary;
+//        -(P . log_softmax(logits_k)), P the teacher's distribution renormalised on the draft vocabulary, or of the LK
+//        loss of options.lk;
 //        step_sums F64 [T,3], detached: numerator, correct top-1 predictions, sum of acceptance rates
 //        (sum over v of min(softmax(logits_k), Q), Q the target's own probabilities).
 // Requires at least one trained label (kSoftware otherwise). Indices after a row's last label are not computed, later

@@ -24,7 +24,6 @@ class Dflash : public DraftAlgorithm {
     anchors_ = Apply(settings, "every row", "data").whole("training.num_anchors");
     decay_ = Apply(settings, "every slot", "train").number("training.loss_decay_gamma");
     reference_quirks = Apply(settings, "the schedule", "train").flag("training.reference_quirks");
-    Apply(settings, "0 draft steps (a block is one)", "model").nothing("training.unroll");
   }
 
   arch::ModelSpec spec() const override { return arch::describe_training(shape_, tied_); }
@@ -50,12 +49,18 @@ class Dflash : public DraftAlgorithm {
 };
 
 }  // namespace
+
+const DraftVerb& dflash_verb() {
+  static const DraftVerb verb{"dflash",
+                              {"training.num_anchors", "training.loss_decay_gamma"},
+                              [](const DraftFiles& draft, config::Settings& settings) {
+                                return std::unique_ptr<DraftAlgorithm>(std::make_unique<Dflash>(draft, settings));
+                              }};
+  return verb;
+}
+
 }  // namespace sf::run
 
 extern "C" int sf_train_dflash(sf::app::Invocation* invocation) {
-  return sf::run::guarded(*invocation, [&] {
-    return sf::run::train_draft(*invocation, [](const sf::run::DraftFiles& draft, sf::config::Settings& settings) {
-      return std::make_unique<sf::run::Dflash>(draft, settings);
-    });
-  });
+  return sf::run::guarded(*invocation, [&] { return sf::run::train_draft(*invocation, sf::run::dflash_verb()); });
 }

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/train_draft.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "base/error.h"
 #include "config/apply.h"
 #include "run/entry.h"
@@ -78,14 +82,26 @@ train::Stop wanted_stop(app::Invocation& invocation, const stream::Source& sourc
   return asked != app::Stop::kNone || producer_stopping(source) ? train::Stop::kFinish : train::Stop::kNo;
 }
 
+// One file serves all verbs: what only other algorithms read is without effect here, and said to be.
+void set_aside_foreign(config::Settings& settings, const DraftVerb& verb) {
+  Apply without(settings, fmt::format("0 parts of the draft ({} has none)", verb.name), "train");
+  for (const DraftVerb* other : draft_verbs())
+    for (std::string_view key : other->settings)
+      if (std::find(verb.settings.begin(), verb.settings.end(), key) == verb.settings.end()) without.nothing(key);
+}
+
 }  // namespace
 
-int train_draft(app::Invocation& invocation,
-                const std::function<std::unique_ptr<DraftAlgorithm>(const DraftFiles&, config::Settings&)>& make) {
+std::vector<const DraftVerb*> draft_verbs() {
+  return {&eagle3_verb(), &dflash_verb()};
+}
+
+int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   apply_device(invocation);
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
   DraftFiles draft = open_draft(invocation);
-  std::unique_ptr<DraftAlgorithm> algorithm = make(draft, invocation.settings());
+  std::unique_ptr<DraftAlgorithm> algorithm = verb.make(draft, invocation.settings());
+  set_aside_foreign(invocation.settings(), verb);
   arch::ModelSpec spec = algorithm->spec();
   engine::EngineOptions engine_options = apply_engine(invocation, spec);
   std::vector<model::Segment> segments = algorithm->segments();

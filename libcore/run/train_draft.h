@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The training of a draft, whatever its algorithm: samples -> windows -> steps -> checkpoints, on one rank or many.
 #pragma once
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/command.h"
@@ -39,9 +39,19 @@ class DraftAlgorithm {
   bool reference_quirks = false;
 };
 
-// `make` reads and applies the algorithm's settings; what it is given outlives the result.
-int train_draft(
-    app::Invocation& invocation,
-    const std::function<std::unique_ptr<DraftAlgorithm>(const DraftFiles& draft, config::Settings& settings)>& make);
+// A row of the table of algorithms. `make` reads and applies the algorithm's settings; what it is given outlives the
+// result.
+struct DraftVerb {
+  std::string_view name;
+  std::vector<std::string_view> settings;  // keys that it reads and not every algorithm does
+  std::unique_ptr<DraftAlgorithm> (*make)(const DraftFiles& draft, config::Settings& settings);
+};
+// One line an algorithm, each in its own train_NAME.cpp.
+const DraftVerb& eagle3_verb();
+const DraftVerb& dflash_verb();
+// All of them.
+std::vector<const DraftVerb*> draft_verbs();
+
+int train_draft(app::Invocation& invocation, const DraftVerb& verb);
 
 }  // namespace sf::run

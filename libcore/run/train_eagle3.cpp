@@ -18,8 +18,11 @@ namespace {
 using config::Apply;
 
 model::Eagle3Options eagle3_options(config::Settings& settings) {
+  Apply loss(settings, "every label", "model");
   return {.unroll = static_cast<int>(Apply(settings, "1 segment", "model").whole("training.unroll")),
-          .reference_quirks = Apply(settings, "loss and schedule", "train").flag("training.reference_quirks")};
+          .reference_quirks = Apply(settings, "loss and schedule", "train").flag("training.reference_quirks"),
+          .lk = {model::lk_type_from_name(loss.word("training.lk_loss_type")), loss.number("training.kl_scale"),
+                 loss.number("training.kl_decay")}};
 }
 
 class Eagle3 : public DraftAlgorithm {
@@ -29,8 +32,6 @@ class Eagle3 : public DraftAlgorithm {
         shape_(arch::eagle3_from_config(draft.files.config())),
         options_(eagle3_options(settings)) {
     reference_quirks = options_.reference_quirks;
-    for (const char* key : {"training.num_anchors", "training.loss_decay_gamma"})
-      Apply(settings, "0 blocks (EAGLE3 has none)", "model").nothing(key);
     ckpt::read_vocab_map(draft.files);  // refuses buffers that disagree
     for (const char* name : {"t2d", "d2t"}) buffers_.push_back({name, HostTensor::copy_of(draft.files.view(name))});
     vocabulary_.t2d = tensor::copy(buffers_[0].tensor.view()).to(at::kBool);
@@ -81,12 +82,18 @@ class Eagle3 : public DraftAlgorithm {
 };
 
 }  // namespace
+
+const DraftVerb& eagle3_verb() {
+  static const DraftVerb verb{"eagle3",
+                              {"training.unroll", "training.lk_loss_type", "training.kl_scale", "training.kl_decay"},
+                              [](const DraftFiles& draft, config::Settings& settings) {
+                                return std::unique_ptr<DraftAlgorithm>(std::make_unique<Eagle3>(draft, settings));
+                              }};
+  return verb;
+}
+
 }  // namespace sf::run
 
 extern "C" int sf_train_eagle3(sf::app::Invocation* invocation) {
-  return sf::run::guarded(*invocation, [&] {
-    return sf::run::train_draft(*invocation, [](const sf::run::DraftFiles& draft, sf::config::Settings& settings) {
-      return std::make_unique<sf::run::Eagle3>(draft, settings);
-    });
-  });
+  return sf::run::guarded(*invocation, [&] { return sf::run::train_draft(*invocation, sf::run::eagle3_verb()); });
 }

@@ -9,6 +9,7 @@
 #include "model/sft.h"
 #include "run/chats.h"
 #include "run/entry.h"
+#include "run/train_draft.h"
 #include "run/training.h"
 #include "train/loop.h"
 #include "train/sft.h"
@@ -93,10 +94,10 @@ int train_sft(app::Invocation& invocation) {
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
   Model model = open_model(invocation);
   engine::EngineOptions engine_options = apply_engine(invocation, {});
-  config::Apply nothing(invocation.settings(), "0 draft steps (a target is trained)", "run");
-  for (const char* key :
-       {"training.unroll", "training.num_anchors", "training.loss_decay_gamma", "training.reference_quirks"})
-    nothing.nothing(key);
+  config::Apply without(invocation.settings(), "0 drafts (a target is trained)", "run");
+  without.nothing("training.reference_quirks");
+  for (const DraftVerb* draft : draft_verbs())
+    for (std::string_view key : draft->settings) without.nothing(key);
   arch::ModelSpec spec = model::sft_spec(model.decoder);
   std::vector<model::Segment> segments = model::sft_segments(model.decoder);
   if (invocation.plan_only()) {

@@ -81,9 +81,11 @@ PlanRequest eagle3_request(config::Settings& settings, const arch::Eagle3& draft
   load.input_bytes = 3 * tensor_bytes(tokens, Dtype::kI64) + tensor_bytes(tokens, Dtype::kF32) +
                      tensor_bytes(tokens * 3 * draft.target_hidden, compute) +
                      tensor_bytes(tokens * draft.target_hidden, compute) + tensor_bytes(request.rows, Dtype::kI64);
-  request.work_known = true;
-  load.work_bytes =
-      plan::eagle3_work(draft, unroll, compute, plan::full_eagle3_batch(request.rows, request.width, unroll, quirks));
+  // The shadows know the cross-entropy alone.
+  request.work_known = config::Apply(settings, "1 segment", "model").word("training.lk_loss_type") == "none";
+  if (request.work_known)
+    load.work_bytes =
+        plan::eagle3_work(draft, unroll, compute, plan::full_eagle3_batch(request.rows, request.width, unroll, quirks));
   load.constant_bytes = tensor_bytes(draft.vocab, Dtype::kBool) + tensor_bytes(draft.draft_vocab, Dtype::kI64);
   uint64_t token = static_cast<uint64_t>(features) * size_of(samples.type) + 13;  // two ids, mask, log-sum-exp
   load.sample_bytes = under_way(request, samples, static_cast<uint64_t>(request.width) * token);

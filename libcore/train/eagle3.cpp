@@ -21,13 +21,19 @@ std::vector<int64_t> Eagle3Objective::counts(const model::Tensors& micro_batch) 
   return counts;
 }
 
+// What the reference divides a step's numerator by: padding too where a cross-entropy is in it.
+int64_t Eagle3Objective::cells(std::span<const int64_t> counts, size_t k) const {
+  return options_.lk.asks_cross_entropy() ? counts[2 * unroll()] : counts[k];
+}
+
 void Eagle3Objective::weigh(model::Tensors& micro_batch, std::span<const int64_t> window_counts) const {
   at::Tensor weights = at::empty({options_.unroll}, at::kFloat);
+  std::vector<int64_t> mine;
+  if (options_.reference_quirks) mine = counts(micro_batch);
   for (size_t k = 0; k < unroll(); ++k) {
     // The reference averages the micro-batches' means; ours is one mean over the window's trained labels.
-    double divisor = options_.reference_quirks
-                         ? static_cast<double>(micro_batch.at("input_ids").numel() * window_counts[2 * unroll() + 1])
-                         : static_cast<double>(window_counts[k]);
+    double divisor = static_cast<double>(window_counts[k]);
+    if (options_.reference_quirks) divisor = static_cast<double>(cells(mine, k) * window_counts[2 * unroll() + 1]);
     double weight = divisor > 0 ? std::pow(model::kStepDecay, static_cast<double>(k)) / divisor : 0;
     weights.mutable_data_ptr<float>()[k] = static_cast<float>(weight);
   }
@@ -42,7 +48,7 @@ std::vector<std::pair<std::string, double>> Eagle3Objective::metrics(std::span<c
   for (size_t k = 0; k < unroll(); ++k) {
     std::string step = "_" + std::to_string(k);
     double trained = static_cast<double>(counts[k]), in_mask = static_cast<double>(counts[unroll() + k]);
-    double divisor = options_.reference_quirks ? static_cast<double>(counts[2 * unroll()]) : trained;
+    double divisor = options_.reference_quirks ? static_cast<double>(cells(counts, k)) : trained;
     named.emplace_back("trained" + step, trained);
     named.emplace_back("supervised" + step, in_mask);
     correct += sums[3 * k + 1];

@@ -25,6 +25,7 @@ class Eagle3Objective : public Objective {
                                                       std::span<const int64_t> counts) const override;
 
  private:
+  int64_t cells(std::span<const int64_t> counts, size_t k) const;
   size_t unroll() const { return static_cast<size_t>(options_.unroll); }
   model::Eagle3Vocabulary vocabulary_;
   model::Eagle3Options options_;

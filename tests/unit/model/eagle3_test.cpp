@@ -262,6 +262,22 @@ TEST(Eagle3, TheCompactTeacherEqualsTheFullVocabularyForm) {
   }
 }
 
+// Each label's loss is of itself alone, so the micro-batches' sums are those of the rows one by one.
+TEST(Eagle3, AnLkLossDoesNotDependOnTheSplit) {
+  Toy toy;
+  for (LkLoss::Type type : {LkLoss::Type::kAlpha, LkLoss::Type::kLambda, LkLoss::Type::kTv}) {
+    Eagle3Options options{.unroll = kUnroll, .lk = {type, 1, 3}};
+    auto loss_of = [&](const std::vector<RowData>& rows) {
+      Tensors in = toy.batch(rows), parameters = toy.parameters();
+      in["step_weights"] = at::tensor({0.1f, 0.08f, 0.064f});
+      return eagle3_segment(toy.draft, toy.vocabulary, options).forward(parameters, in).at("loss").item<double>();
+    };
+    double apart = 0;
+    for (const RowData& row : toy.rows) apart += loss_of({row});
+    EXPECT_NEAR(loss_of(toy.rows), apart, 1e-6);  // other GEMM shapes: last bits of fp32
+  }
+}
+
 // Rounding to 8 bits of mantissa in every product: a few per cent of the loss and of each gradient's size.
 TEST(Eagle3, Bf16StaysNearFp32) {
   Toy toy;
