@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/command.h"
+#include "tool/eval_score.h"
 #include "tool/report_run.h"
 
 using sf::app::Command;
@@ -59,10 +60,37 @@ Verb report() {
   };
 }
 
+Verb score() {
+  return {
+      .name = "score",
+      .purpose = "verdicts of answers by a named rule",
+      .examples = {"sf-eval score aime/answers.jsonl --questions aime/questions.jsonl",
+                   "sf-eval score aime/answers.jsonl --questions aime/questions.jsonl "
+                   "--explain aime-2/0"},
+      .options = {{.name = "questions", .value = "FILE", .help = "questions with golds; default: the answers' own"},
+                  {.name = "rule", .value = "NAME", .help = "default aime-v1; any other name lists them"},
+                  {.name = "pattern", .value = "REGEX", .help = "what rule regex takes the last match of"},
+                  {.name = "allow-unfinished", .help = "grade a thinking part that never ended"},
+                  {.name = "last-number", .help = "take the last number where nothing states an answer"},
+                  {.name = "partial", .help = "questions without answers are left out, not refused"},
+                  {.name = "repair", .help = "leave out a half-written last line"},
+                  {.name = "explain",
+                   .value = "ID",
+                   .help = "show the answers of ID, or ID/SAMPLE, with what was found"},
+                  {.name = "fail-under", .value = "SHARE", .help = "exit status 1 if pass@1 is below"},
+                  {.name = "label", .value = "TEXT", .help = "name of these answers in reports"},
+                  {.name = "step", .value = "N", .help = "training step of these answers in reports"},
+                  {.name = "output", .value = "FILE", .help = "keep every verdict, JSON Lines", .letter = 'o'}},
+      .takes_positional = true,
+      .positional_help = "ANSWERS  answers, JSON Lines",
+      .run = sf::tool::eval_score,
+  };
+}
+
 }  // namespace
 
 const Command& command() {
   static const Command eval = {
-      .name = "sf-eval", .purpose = "measure what was trained", .verbs = {accept(), generate(), report()}};
+      .name = "sf-eval", .purpose = "measure what was trained", .verbs = {accept(), generate(), report(), score()}};
   return eval;
 }

@@ -2,7 +2,7 @@
 _sf_eval() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=
   if ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
-    COMPREPLY=($(compgen -W 'accept generate report' -- "$cur"))
+    COMPREPLY=($(compgen -W 'accept generate report score' -- "$cur"))
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -48,6 +48,24 @@ _sf_eval() {
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
       options='--output --before --after --trace --step --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    score)
+      case $prev in
+        --questions) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --rule) COMPREPLY=(); return ;;
+        --pattern) COMPREPLY=(); return ;;
+        --explain) COMPREPLY=(); return ;;
+        --fail-under) COMPREPLY=(); return ;;
+        --label) COMPREPLY=(); return ;;
+        --step) COMPREPLY=(); return ;;
+        -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--questions --rule --pattern --allow-unfinished --last-number --partial --repair --explain --fail-under --label --step --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     *)
       case $prev in

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of questions and of answers, as people have them. Column names are matched whatever their case.
+//   questions  id | ID | problem_idx | uid (else the line's number); problem | question | prompt (a string, or chat
+//              messages); answer | final_answer | gold | target | reward_model.ground_truth, a string or an integer;
+//              with none of these, the last box of `solution`
+//   answers    plain: id, sample, and completion | response | output | generation | text | messages | answer
+//              lm-evaluation-harness' sample files (doc, resps) and verl's validation dumps (input, output, gts): these
+//              bring their questions with them
+#pragma once
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace sf::score {
+
+struct Question {
+  std::string id, text, gold;
+};
+
+struct AnswerRow {
+  std::string id;
+  std::optional<int64_t> sample;  // absent: numbered in order
+  std::string text;
+  bool cut = false;              // finish (or finish_reason) is "length"
+  bool opened_thinking = false;  // the prompt ended with <think>
+  int64_t tokens = -1;           // -1: not said
+  std::optional<int64_t> step;
+  std::optional<Question> question;  // what the row itself says of its question
+  std::string filter;                // lm-evaluation-harness' filter, else empty
+};
+
+// `line` counts from 1 and is the id of a row without one. Columns that mean nothing here are added to `unknown`.
+// kData, "ORIGIN:LINE: ...", if there is no gold or no text.
+Question question_of(const Json& row, size_t line, std::string_view origin, std::set<std::string>& unknown);
+// One row may hold several answers.
+std::vector<AnswerRow> answers_of(const Json& row, size_t line, std::string_view origin,
+                                  std::set<std::string>& unknown);
+// A first row without a text may hold facts of the whole file (digests of weights, prompt, template, ...).
+bool is_facts_row(const Json& row);
+
+// Letters and digits of a question's text in lower case, white space and markup gone: equal for copies of a question.
+std::string normal_question(std::string_view text);
+
+// Questions whose published copies are known to be wrong: what is known of this one, or empty.
+std::string known_defect(const Question& question);
+
+}  // namespace sf::score

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Questions, answers and verdicts as sf-eval's verbs read them from files.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "app/command.h"
+#include "score/book.h"
+#include "score/scores.h"
+
+namespace sf::tool {
+
+// Says copies, contradictions, known defects and columns without meaning. kData if there is no question.
+score::QuestionBook read_questions(app::Invocation& invocation, const std::filesystem::path& file);
+
+struct AnswerFile {
+  Json facts;                  // of a first row without text, or null
+  std::vector<int64_t> steps;  // distinct steps the rows name
+};
+// Calls `take` with each answer and the index of its question, as the file has them. A book without questions is filled
+// from the rows (sample files bring their own). kData: an answer to no question; golds that contradict the book.
+AnswerFile read_answers(app::Invocation& invocation, const std::filesystem::path& file, score::QuestionBook& book,
+                        const std::function<void(score::AnswerRow row, size_t question)>& take);
+
+score::Scores read_scores(const std::filesystem::path& file, bool repair);
+// Every *.jsonl of a directory that holds verdicts, by step and label; a file: itself alone. kNoInput if there is none.
+std::vector<score::Scores> read_all_scores(const std::filesystem::path& path, bool repair);
+
+}  // namespace sf::tool

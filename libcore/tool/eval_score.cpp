@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/eval_score.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mmap.h"
+#include "score/rule.h"
+#include "text/regex.h"
+#include "tool/eval_data.h"
+#include "tool/eval_text.h"
+
+namespace sf::tool {
+namespace {
+
+constexpr size_t kExplained = 400;  // bytes shown on each side of the span
+
+struct Judged {
+  score::ScoredAnswer answer;
+  score::Span span;
+  std::string reason;
+};
+
+score::Rule rule_of(const app::Invocation& invocation) {
+  score::RuleOptions options{.allow_unfinished = invocation.has("allow-unfinished"),
+                             .last_number = invocation.has("last-number"),
+                             .pattern = invocation.get("pattern", ""),
+                             .find = {}};
+  if (!options.pattern.empty()) {
+    text::Regex regex = text::Regex::compile(options.pattern, "--pattern");
+    options.find = [regex](std::string_view text) -> std::optional<score::Span> {
+      auto found = regex.matches(text);
+      if (found.empty()) return std::nullopt;
+      return score::Span{found.back().first, found.back().second};
+    };
+  }
+  return score::make_rule(invocation.get("rule", "aime-v1"), options);
+}
+
+class Scoring {
+ public:
+  Scoring(app::Invocation& invocation, std::filesystem::path file)
+      : invocation_(invocation), file_(std::move(file)), rule_(rule_of(invocation)) {
+    if (invocation.has("questions")) book_ = read_questions(invocation, invocation.get("questions"));
+    check_golds();
+  }
+
+  void run() {
+    found_ = read_answers(invocation_, file_, book_,
+                          [&](score::AnswerRow row, size_t question) { judge(std::move(row), question); });
+    check_golds();
+    SF_CHECK(!judged_.empty(), Exit::kData, "{}: holds no answer", file_.string());
+    std::stable_sort(judged_.begin(), judged_.end(), [](const Judged& a, const Judged& b) {
+      return std::pair(a.answer.question, a.answer.sample) < std::pair(b.answer.question, b.answer.sample);
+    });
+    check_completeness();
+  }
+
+  int explain(const std::string& what) const {
+    SF_CHECK(!explained_.empty(), Exit::kNo, "there is no answer {}; an answer is ID or ID/SAMPLE", what);
+    for (const std::string& text : explained_) invocation_.result(text);
+    return 0;
+  }
+
+  score::Scores scores() const {
+    score::Scores scores{.header = header(), .ids = {}, .answers = {}};
+    for (const score::Question& question : book_.questions()) scores.ids.push_back(question.id);
+    drop_unanswered(scores);
+    return scores;
+  }
+
+  void write(const std::filesystem::path& out) const {
+    std::string text = header().dump() + "\n";
+    for (const Judged& one : judged_)
+      text += score::line_of(one.answer, book_.questions()[one.answer.question].id, one.span, one.reason) + "\n";
+    refuse_to_replace(out);
+    write_atomic(out, text);
+  }
+
+ private:
+  void check_golds() {
+    for (; checked_ < book_.size(); ++checked_) {
+      const score::Question& question = book_.questions()[checked_];
+      std::string why = rule_.refuses_gold(question.gold);
+      SF_CHECK(why.empty(), Exit::kData, "question {}: rule {} refuses the gold {}: {}", question.id, rule_.name(),
+               question.gold, why);
+    }
+  }
+
+  void judge(score::AnswerRow row, size_t question) {
+    if (next_sample_.size() <= question) next_sample_.resize(question + 1, 0);
+    int64_t sample = row.sample.value_or(next_sample_[question]);
+    next_sample_[question] = sample + 1;
+    SF_CHECK(sample >= 0 && sample <= INT32_MAX, Exit::kData, "question {}: sample {} is out of range", row.id, sample);
+    const score::Question& asked = book_.questions()[question];
+    score::Answer answer{.text = row.text, .cut = row.cut, .opened_thinking = row.opened_thinking};
+    score::Verdict verdict = rule_.score(asked.gold, answer);
+    if (invocation_.has("explain")) explain_one(asked, sample, answer, verdict);
+    judged_.push_back({{.question = static_cast<uint32_t>(question),
+                        .sample = static_cast<int32_t>(sample),
+                        .tokens = static_cast<int32_t>(std::clamp<int64_t>(row.tokens, -1, INT32_MAX)),
+                        .outcome = verdict.outcome,
+                        .cut = row.cut,
+                        .normal = std::move(verdict.normal)},
+                       verdict.span,
+                       std::move(verdict.reason)});
+  }
+
+  void explain_one(const score::Question& asked, int64_t sample, const score::Answer& answer,
+                   const score::Verdict& verdict) {
+    std::string wanted = invocation_.get("explain");
+    if (wanted != asked.id && wanted != fmt::format("{}/{}", asked.id, sample)) return;
+    if (invocation_.json_output()) {
+      Json json = Json::object().set("id", asked.id).set("sample", sample).set("rule", rule_.name());
+      json.set("gold", asked.gold).set("outcome", name_of(verdict.outcome)).set("reason", verdict.reason);
+      json.set("span", Json::Array{Json(static_cast<int64_t>(verdict.span.begin)),
+                                   Json(static_cast<int64_t>(verdict.span.end))});
+      json.set("extracted", verdict.span.of(answer.text)).set("normal", verdict.normal);
+      explained_.push_back(json.dump());
+      return;
+    }
+    score::Span shown = verdict.span.size() > 0 ? verdict.span : score::Span{answer.text.size(), answer.text.size()};
+    explained_.push_back(fmt::format(
+        "question    {}, sample {}\nrule        {} version {}\ngold        {}\noutcome     {} ({})\nfound       {}\n"
+        "normal      {}\ntext        {}",
+        asked.id, sample, rule_.name(), rule_.version(), asked.gold, name_of(verdict.outcome), verdict.reason,
+        verdict.span.size() > 0 ? fmt::format("bytes {} to {}", verdict.span.begin, verdict.span.end) : "nothing",
+        verdict.normal, marked(answer.text, shown, kExplained)));
+  }
+
+  void check_completeness() {
+    std::vector<bool> answered(book_.size(), false);
+    for (size_t i = 0; i < judged_.size(); ++i) {
+      const score::ScoredAnswer& answer = judged_[i].answer;
+      answered[answer.question] = true;
+      bool twice =
+          i > 0 && judged_[i - 1].answer.question == answer.question && judged_[i - 1].answer.sample == answer.sample;
+      SF_CHECK(!twice, Exit::kData, "{}: sample {} of question {} occurs twice", file_.string(), answer.sample,
+               book_.questions()[answer.question].id);
+    }
+    auto missing = static_cast<size_t>(std::count(answered.begin(), answered.end(), false));
+    if (missing == 0) return;
+    size_t first = static_cast<size_t>(std::find(answered.begin(), answered.end(), false) - answered.begin());
+    std::string text = fmt::format("{} of {} questions have no answer in {}, first {}", missing, book_.size(),
+                                   file_.string(), book_.questions()[first].id);
+    SF_CHECK(invocation_.has("partial"), Exit::kData, "{}; --partial scores what there is", text);
+    invocation_.warn(text);
+  }
+
+  // Leaves questions without answers out of the summary.
+  void drop_unanswered(score::Scores& scores) const {
+    std::vector<std::string> ids;
+    uint32_t before = UINT32_MAX;
+    for (const Judged& one : judged_) {
+      if (one.answer.question != before) ids.push_back(scores.ids[one.answer.question]);
+      before = one.answer.question;
+      scores.answers.push_back(one.answer);
+      scores.answers.back().question = static_cast<uint32_t>(ids.size() - 1);
+    }
+    scores.ids = std::move(ids);
+  }
+
+  Json header() const {
+    Json header = Json::object().set("kind", "scores").set("v", score::kScoresVersion);
+    header.set("rule", rule_.name()).set("rule_version", rule_.version()).set("rule_digest", rule_.digest());
+    header.set("questions", static_cast<int64_t>(book_.size())).set("questions_digest", book_.digest());
+    header.set("answers", static_cast<int64_t>(judged_.size()));
+    header.set("answers_digest", sha256_hex(MappedFile::open(file_).bytes()));
+    if (invocation_.has("label")) header.set("label", invocation_.get("label"));
+    if (invocation_.has("step")) {
+      header.set("step", whole_option(invocation_, "step", 0, INT64_MAX));
+    } else if (found_.steps.size() == 1) {
+      header.set("step", found_.steps.front());
+    }
+    if (!found_.facts.is_null())
+      header.set("facts", found_.facts.contains("facts") ? found_.facts.at("facts") : found_.facts);
+    return header;
+  }
+
+  app::Invocation& invocation_;
+  std::filesystem::path file_;
+  score::Rule rule_;
+  score::QuestionBook book_;
+  AnswerFile found_;
+  size_t checked_ = 0;
+  std::vector<int64_t> next_sample_;
+  std::vector<Judged> judged_;
+  std::vector<std::string> explained_;
+};
+
+}  // namespace
+
+double share_option(const app::Invocation& invocation, const std::string& option) {
+  std::string text = invocation.get(option);
+  double share = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+  SF_CHECK(error == std::errc() && end == text.data() + text.size() && share >= 0 && share <= 1, Exit::kUsage,
+           "--{} {}: wanted a share of 0 to 1", option, text);
+  return share;
+}
+
+int64_t whole_option(const app::Invocation& invocation, const std::string& option, int64_t low, int64_t high) {
+  std::string text = invocation.get(option);
+  int64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  SF_CHECK(error == std::errc() && end == text.data() + text.size() && value >= low && value <= high, Exit::kUsage,
+           "--{} {}: wanted a whole number from {}", option, text, low);
+  return value;
+}
+
+int eval_score(app::Invocation& invocation) {
+  std::filesystem::path file = invocation.positional().front();
+  double least = invocation.has("fail-under") ? share_option(invocation, "fail-under") : 0;
+  Scoring scoring(invocation, file);
+  scoring.run();
+  if (invocation.has("explain")) return scoring.explain(invocation.get("explain"));
+  score::Scores scores = scoring.scores();
+  score::Summary summary = summarise(scores);
+  if (invocation.has("output") && !invocation.plan_only()) scoring.write(invocation.get("output"));
+  if (invocation.json_output()) {
+    Json json = scores.header;
+    json.set("summary", summary.to_json());
+    invocation.result(json.dump());
+  } else {
+    for (const std::string& line : summary_lines(scores, summary)) invocation.result(line);
+  }
+  if (summary.rate >= least) return 0;
+  invocation.warn(fmt::format("pass@1 {:.4f} is under --fail-under {}", summary.rate, invocation.get("fail-under")));
+  return static_cast<int>(Exit::kNo);
+}
+
+}  // namespace sf::tool

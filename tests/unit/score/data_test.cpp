@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of questions and answers, the book of questions, the file of verdicts.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "score/book.h"
+#include "score/scores.h"
+#include "score/strings.h"
+
+namespace sf::score {
+namespace {
+
+std::set<std::string> unknown;
+
+Question question(const std::string& json) {
+  return question_of(Json::parse(json, "row"), 7, "q.jsonl", unknown);
+}
+std::vector<AnswerRow> answers(const std::string& json) {
+  return answers_of(Json::parse(json, "row"), 7, "a.jsonl", unknown);
+}
+std::string refusal(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Questions, AreReadUnderTheColumnNamesOfThePublicSets) {
+  EXPECT_EQ(question(R"({"id":3,"problem":"p","answer":"025","url":"u"})").gold, "025");
+  EXPECT_EQ(question(R"({"ID":"2024-I-1","Problem":"p","Answer":204})").id, "2024-I-1");
+  EXPECT_EQ(question(R"({"ID":"2024-I-1","Problem":"p","Answer":204})").gold, "204");
+  EXPECT_EQ(question(R"({"question":"q","answer":"7"})").id, "7");  // the line's number
+  EXPECT_EQ(question(R"({"problem_idx":12,"problem":"p","answer":5})").id, "12");
+  EXPECT_EQ(question(R"({"id":"a","problem":"p","solution":"so \\boxed{33}."})").gold, "33");
+  Question chat = question(R"({"prompt":[{"role":"user","content":"How?"}],"reward_model":{"ground_truth":"34"}})");
+  EXPECT_EQ(chat.gold, "34");
+  EXPECT_EQ(chat.text, "How?");
+}
+
+TEST(Questions, ColumnsWithoutMeaningAreNamed) {
+  unknown.clear();
+  question(R"({"id":1,"problem":"p","answer":"1","url":"u","difficulty":3})");
+  EXPECT_EQ(unknown, std::set<std::string>{"difficulty"});
+}
+
+TEST(Questions, WithoutAGoldAreRefusedByLine) {
+  EXPECT_NE(refusal([] { question(R"({"id":"x","problem":"p"})"); }).find("q.jsonl:7: question x has no gold"),
+            std::string::npos);
+}
+
+TEST(Answers, AreReadFromPlainRowsChatsAndTheFilesOfOthers) {
+  AnswerRow plain = answers(R"({"id":"a","sample":3,"completion":"t","finish":"length","tokens":9})")[0];
+  EXPECT_EQ(plain.sample, 3);
+  EXPECT_TRUE(plain.cut);
+  EXPECT_EQ(plain.tokens, 9);
+  EXPECT_FALSE(plain.question);
+  EXPECT_EQ(answers(R"({"id":"a","finish":"stop","answer":"It is 5."})")[0].text, "It is 5.");
+  AnswerRow chat = answers(R"({"id":"a","messages":[{"role":"user","content":"q"},{"role":"assistant","content":"t"}],
+                               "loss_mask":[0,0,1,1,1]})")[0];
+  EXPECT_EQ(chat.text, "t");
+  EXPECT_EQ(chat.tokens, 3);
+  auto harness = answers(R"({"doc_id":4,"doc":{"Question":"q","Answer":"8"},"target":"8","resps":[["x","y"]],
+                             "filtered_resps":["x"],"filter":"none"})");
+  ASSERT_EQ(harness.size(), 2u);
+  EXPECT_EQ(harness[1].id, "4");
+  EXPECT_EQ(harness[1].text, "y");
+  EXPECT_EQ(harness[1].question->gold, "8");
+  AnswerRow verl = answers(R"({"input":"<|user|>q<think>\n","output":"o","gts":"8","score":1.0,"step":140})")[0];
+  EXPECT_EQ(verl.step, 140);
+  EXPECT_TRUE(verl.opened_thinking);
+  EXPECT_EQ(verl.question->gold, "8");
+  EXPECT_EQ(verl.id, answers(R"({"input":"<|user|>q<think>\n","output":"p","gts":"8"})")[0].id);
+}
+
+TEST(Answers, WithoutATextAreRefusedByLine) {
+  EXPECT_NE(refusal([] { answers(R"({"id":"x","finish":"stop"})"); }).find("a.jsonl:7: answer to x has no text"),
+            std::string::npos);
+}
+
+TEST(Book, TwoGoldsForOneIdAreRefused) {
+  QuestionBook book;
+  book.add({"1", "text", "25"});
+  EXPECT_EQ(book.add({"1", "text", "025"}), 0u);
+  EXPECT_EQ(refusal([&] { book.add({"1", "text", "26"}); }), "question 1 has two golds: 25 and 26");
+}
+
+TEST(Book, CopiesByNormalTextAreMergedAndContradictionsSaid) {
+  QuestionBook book;
+  book.add({"1", "Find $x + y$, now.", "25"});
+  EXPECT_EQ(book.add({"2", "find \\(x+y\\) now", "25"}), 0u);
+  EXPECT_EQ(book.find("2"), 0u);
+  EXPECT_EQ(book.copies(), 1u);
+  book.add({"3", "Find x+y now", "26"});
+  ASSERT_EQ(book.warnings().size(), 1u);
+  EXPECT_EQ(book.warnings()[0], "questions 1 and 3 have the same text, but golds 25 and 26");
+}
+
+TEST(Book, KnownDefectsOfPublishedCopiesAreSaid) {
+  Question known{"I-12", "Find the number of intersections of the graphs of ...", "384"};
+  EXPECT_NE(known_defect(known).find("the gold is 385"), std::string::npos);
+  known.gold = "385";
+  EXPECT_EQ(known_defect(known), "");
+  EXPECT_NE(known_defect({"5", "angles", "336^\\circ"}), "");
+}
+
+TEST(Utf8, BytesThatAreNoCharacterBecomeReplacements) {
+  EXPECT_TRUE(valid_utf8("\xE7\xAD\x94 ok"));
+  EXPECT_FALSE(valid_utf8("\xE7\xAD"));
+  EXPECT_FALSE(valid_utf8("\xED\xA0\x80"));  // a surrogate
+  EXPECT_FALSE(valid_utf8("\xC0\xAF"));      // not the shortest form
+  EXPECT_EQ(repaired_utf8("a\xFFz\xE7\xAD\x94"), "a\xEF\xBF\xBDz\xE7\xAD\x94");
+  EXPECT_EQ(last_characters("\xE7\xAD\x94\xE7\xAD\x94q", 2), "\xE7\xAD\x94q");
+  EXPECT_EQ(count_characters("\xE7\xAD\x94q\xFF"), 3u);
+}
+
+Scores read(std::initializer_list<std::string> lines) {
+  ScoresReader reader("s.jsonl");
+  for (const std::string& line : lines) reader.take(line);
+  return reader.finish();
+}
+const std::string kHeader =
+    R"({"kind":"scores","v":1,"rule":"aime-v1","rule_version":1,"rule_digest":"d","questions_digest":"q"})";
+
+TEST(ScoresFile, ReadsBackWhatWasWritten) {
+  ScoredAnswer answer{.question = 0, .sample = 2, .tokens = 5, .outcome = Outcome::kWrong, .cut = true, .normal = "7"};
+  Scores scores = read({kHeader, line_of(answer, "a\"b", {3, 4}, "differs")});
+  ASSERT_EQ(scores.answers.size(), 1u);
+  EXPECT_EQ(scores.ids, std::vector<std::string>{"a\"b"});
+  EXPECT_EQ(scores.answers[0].sample, 2);
+  EXPECT_EQ(scores.answers[0].tokens, 5);
+  EXPECT_EQ(scores.answers[0].outcome, Outcome::kWrong);
+  EXPECT_TRUE(scores.answers[0].cut);
+  EXPECT_EQ(scores.answers[0].normal, "7");
+}
+
+TEST(ScoresFile, OneAnswerTwiceIsRefused) {
+  std::string row = R"({"id":"1","sample":0,"outcome":"wrong","reason":"differs"})";
+  EXPECT_EQ(refusal([&] { read({kHeader, row, row}); }), "s.jsonl: sample 0 of question 1 occurs twice");
+}
+
+TEST(ScoresFile, WhatIsNoneIsRefused) {
+  EXPECT_NE(refusal([] { read({R"({"id":"1"})"}); }).find("no verdicts of sf-eval score"), std::string::npos);
+  EXPECT_NE(refusal([] {
+              read({kHeader, R"({"id":"1","sample":0,"outcome":"good"})"});
+            }).find("no outcome good"),
+            std::string::npos);
+}
+
+TEST(ScoresFile, DifferentRulesAreNotCompared) {
+  std::string row = R"({"id":"1","sample":0,"outcome":"wrong","reason":"differs"})";
+  std::string other = kHeader;
+  other.replace(other.find("\"d\""), 3, "\"e\"");
+  std::string found = refusal([&] { require_comparable(read({kHeader, row}), read({other, row})); });
+  EXPECT_NE(found.find("rule_digest is \"d\" and \"e\""), std::string::npos) << found;
+  EXPECT_EQ(refusal([&] { require_comparable(read({kHeader, row}), read({kHeader, row})); }), "");
+}
+
+TEST(Summaries, CountEveryOutcomeAndEstimateByQuestion) {
+  auto row = [](const char* id, int sample, const char* outcome, const char* normal) {
+    return std::string(R"({"id":")") + id + R"(","sample":)" + std::to_string(sample) + R"(,"outcome":")" + outcome +
+           R"(","normal":")" + normal + R"(","tokens":10})";
+  };
+  Summary summary = summarise(read({kHeader, row("1", 0, "correct", "4"), row("1", 1, "wrong", "5"),
+                                    row("2", 0, "correct", "6"), row("2", 1, "truncated", "")}));
+  EXPECT_EQ(summary.questions, 2);
+  EXPECT_EQ(summary.answers, 4);
+  EXPECT_DOUBLE_EQ(summary.rate, 0.5);
+  EXPECT_EQ(summary.count(Outcome::kTruncated), 1);
+  EXPECT_DOUBLE_EQ(summary.majority, 0.75);  // a tie, and one vote of two
+  ASSERT_EQ(summary.pass_at.size(), 1u);
+  EXPECT_DOUBLE_EQ(summary.pass_at[0].second, 1);
+  EXPECT_EQ(summary.tokens, 40);
+}
+
+}  // namespace
+}  // namespace sf::score
