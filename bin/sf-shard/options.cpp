@@ -10,10 +10,11 @@ namespace {
 Verb inspect() {
   return {
       .name = "inspect",
-      .purpose = "what a checkpoint holds: tensors, types, aliases, where it came from",
-      .examples = {"sf-shard inspect target", "sf-shard inspect draft0 --format json"},
+      .purpose = "what a checkpoint or a file of tensors holds",
+      .examples = {"sf-shard inspect target", "sf-shard inspect smollm2.gguf --digests --format json"},
+      .options = {{.name = "digests", .help = "read all bytes and name the XXH3 of every tensor"}},
       .takes_positional = true,
-      .positional_help = "DIR  checkpoint",
+      .positional_help = "PATH  checkpoint, Hugging Face or feature directory, safetensors or GGUF file",
       .run = sf::tool::shard_inspect_verb,
   };
 }
@@ -66,8 +67,23 @@ Verb verify() {
       .purpose = "is everything there, and is it what was published?",
       .examples = {"sf-shard verify target", "sf-shard verify run/latest && echo whole"},
       .takes_positional = true,
-      .positional_help = "DIR  checkpoint",
+      .positional_help = "DIR  checkpoint, or directory of features",
       .run = sf::tool::shard_verify_verb,
+  };
+}
+
+Verb diff() {
+  return {
+      .name = "diff",
+      .purpose = "where two sets of tensors differ, to the bit",
+      .examples = {"sf-shard diff run/step-100 run/step-200", "sf-shard diff smollm2.gguf target --values --ulp 1"},
+      .options = {{.name = "ulp",
+                   .value = "N",
+                   .help = "values at most this many units in the last place apart are equal"},
+                  {.name = "values", .help = "only values count: types and aliases may differ"}},
+      .takes_positional = true,
+      .positional_help = "A B  checkpoints, Hugging Face directories, safetensors or GGUF files",
+      .run = sf::tool::shard_diff_verb,
   };
 }
 
@@ -76,6 +92,6 @@ Verb verify() {
 const Command& command() {
   static const Command shard = {.name = "sf-shard",
                                 .purpose = "plan runs, look at checkpoints and check them",
-                                .verbs = {plan(), inspect(), verify()}};
+                                .verbs = {plan(), inspect(), verify(), diff()}};
   return shard;
 }

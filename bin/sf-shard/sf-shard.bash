@@ -2,7 +2,7 @@
 _sf_shard() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=
   if ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
-    COMPREPLY=($(compgen -W 'plan inspect verify' -- "$cur"))
+    COMPREPLY=($(compgen -W 'plan inspect verify diff' -- "$cur"))
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -29,7 +29,7 @@ _sf_shard() {
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--digests --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     verify)
       case $prev in
@@ -41,6 +41,18 @@ _sf_shard() {
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
       options='--output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    diff)
+      case $prev in
+        --ulp) COMPREPLY=(); return ;;
+        -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--ulp --values --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     *)
       case $prev in

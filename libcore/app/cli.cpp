@@ -140,7 +140,8 @@ Parsed::Act act_of(const Parsed& parsed) {
 
 void check_verb_call(const Parsed& parsed, const std::string& help_command) {
   const Verb& verb = *parsed.verb;
-  size_t wanted = verb.takes_positional ? 1 : 0;
+  std::string names = verb.takes_positional ? positional_parts(verb).first : "";  // "DIR", or "A B" for two
+  auto wanted = names.empty() ? size_t{0} : 1 + static_cast<size_t>(std::count(names.begin(), names.end(), ' '));
   if (parsed.positional.size() > wanted)
     throw Misuse{fmt::format("unexpected argument '{}'", parsed.positional[wanted]), help_command};
   if (parsed.act != Parsed::Act::kRun) return;

@@ -29,12 +29,12 @@ class Invocation;
 
 struct Verb {
   std::string name;
-  std::string purpose;                  // one line
-  std::vector<std::string> examples;    // at least two, each runnable as it stands inside man/examples
-  std::vector<Option> options;          // besides the common ones
-  std::vector<std::string> settings;    // sections of settings it reads ("training", "stream"); others are refused (64)
-  bool takes_positional = false;        // e.g. `sf-eval report RUN`: exactly one, required
-  std::string positional_help;          // "RUN  directory of the run": its name, two spaces, its meaning
+  std::string purpose;                // one line
+  std::vector<std::string> examples;  // at least two, each runnable as it stands inside man/examples
+  std::vector<Option> options;        // besides the common ones
+  std::vector<std::string> settings;  // sections of settings it reads ("training", "stream"); others are refused (64)
+  bool takes_positional = false;      // e.g. `sf-eval report RUN`: as many as positional_help names, all required
+  std::string positional_help;        // "RUN  directory of the run", "A B  what to compare": names, two spaces, meaning
   std::function<int(Invocation&)> run;  // or, for verbs that compute:
   std::string tensor_entry;  // extern "C" int NAME(sf::app::Invocation*) of libshardforge-tensor.so, by dlopen
   bool ranks = false;        // accepts --ranks N: the supervisor forks before anything else happens

@@ -45,11 +45,40 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   return map;
 }
 
+// "model-00001-of-00003.safetensors" and its siblings; kNoInput if some of them are absent. Empty: there are none.
+std::vector<std::string> shards_without_index(const fs::path& dir) {
+  std::set<std::string> found;
+  std::string count;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
+    std::string name = entry.path().filename().string();
+    if (!is_shard_name(name)) continue;
+    SF_CHECK(count.empty() || count == name.substr(15, 5), Exit::kData,
+             "{}: shards of two models, one of {} files and one of {}, and no index", dir.string(), count,
+             name.substr(15, 5));
+    count = name.substr(15, 5);
+    found.insert(name);
+  }
+  std::vector<std::string> all, absent;
+  for (int i = 1; !count.empty() && i <= std::stoi(count); ++i) {
+    all.push_back(fmt::format("model-{:05}-of-{}.safetensors", i, count));
+    if (!found.contains(all.back())) absent.push_back(all.back());
+  }
+  SF_CHECK(absent.empty(), Exit::kNoInput, "{}: {} of {} shards are absent: {}", dir.string(), absent.size(),
+           all.size(), listed(absent));
+  return all;
+}
+
 size_t common_prefix(std::string_view a, std::string_view b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
 }  // namespace
+
+std::string listed(std::span<const std::string> names) {
+  std::string text = fmt::format("{}", fmt::join(names.first(std::min(names.size(), kListed)), ", "));
+  return names.size() > kListed ? fmt::format("{} and {} more", text, names.size() - kListed) : text;
+}
 
 Checkpoint Checkpoint::open(const fs::path& dir) {
   std::error_code ignored;
@@ -79,28 +108,53 @@ Checkpoint Checkpoint::open(const fs::path& dir) {
 void Checkpoint::open_files() {
   std::error_code ignored;
   // Where both exist the single file counts, as in transformers.
-  if (fs::exists(dir_ / "model.safetensors", ignored)) {
-    files_.push_back(SafetensorsFile::open(dir_ / "model.safetensors"));
-    for (const TensorInfo& info : files_[0].tensors()) stored_[info.name] = 0;
-    return;
-  }
+  if (fs::exists(dir_ / "model.safetensors", ignored)) return open_shards({"model.safetensors"});
   fs::path index = dir_ / "model.safetensors.index.json";
-  if (!fs::exists(index, ignored)) {
-    bool pickle =
-        fs::exists(dir_ / "pytorch_model.bin", ignored) || fs::exists(dir_ / "pytorch_model.bin.index.json", ignored);
-    SF_CHECK(!pickle, Exit::kData,
-             "{} holds pickled weights (.bin), which can run code: convert them to safetensors first", dir_.string());
-    fail(Exit::kNoInput, "{} is incomplete: neither model.safetensors nor model.safetensors.index.json is there",
-         dir_.string());
+  if (fs::exists(index, ignored)) return open_indexed(index);
+  std::vector<std::string> shards = shards_without_index(dir_);
+  if (!shards.empty()) return open_shards(shards);
+  bool pickle =
+      fs::exists(dir_ / "pytorch_model.bin", ignored) || fs::exists(dir_ / "pytorch_model.bin.index.json", ignored);
+  SF_CHECK(!pickle, Exit::kData,
+           "{} holds pickled weights (.bin), which can run code: convert them to safetensors first", dir_.string());
+  fail(Exit::kNoInput, "{} is incomplete: neither model.safetensors nor model.safetensors.index.json is there",
+       dir_.string());
+}
+
+// Each file in full: a name in two of them has no owner.
+void Checkpoint::open_shards(const std::vector<std::string>& names) {
+  std::vector<std::string> twice;
+  for (const std::string& name : names) {
+    files_.push_back(SafetensorsFile::open(dir_ / name));
+    for (const TensorInfo& info : files_.back().tensors()) {
+      auto [at, fresh] = stored_.emplace(info.name, files_.size() - 1);
+      if (!fresh) twice.push_back(fmt::format("{} in {} and {}", info.name, names[at->second], name));
+    }
   }
-  std::map<std::string, size_t> opened;
-  for (const auto& [tensor, file] : read_index(index)) {
-    auto [at, fresh] = opened.emplace(file, files_.size());
-    if (fresh) files_.push_back(SafetensorsFile::open(dir_ / file));
-    SF_CHECK(files_[at->second].find(tensor), Exit::kData, "{}: the index places tensor \"{}\" in {}, which lacks it",
-             index.string(), tensor, file);
-    stored_[tensor] = at->second;
+  SF_CHECK(twice.empty(), Exit::kData, "{}: {} tensors lie in two files, and no index says which counts: {}",
+           dir_.string(), twice.size(), listed(twice));
+}
+
+void Checkpoint::open_indexed(const fs::path& index) {
+  std::map<std::string, std::string> places = read_index(index);
+  std::map<std::string, size_t> wanted, opened;  // file -> tensors placed in it; its number
+  std::vector<std::string> absent, lacking;
+  std::error_code ignored;
+  for (const auto& [tensor, file] : places) ++wanted[file];
+  for (const auto& [file, count] : wanted)
+    if (!fs::exists(dir_ / file, ignored)) absent.push_back(fmt::format("{} ({} tensors)", file, count));
+  SF_CHECK(absent.empty(), Exit::kNoInput, "{}: {} of {} files that the index names are absent: {}", index.string(),
+           absent.size(), wanted.size(), listed(absent));
+  for (const auto& [file, count] : wanted) {
+    opened[file] = files_.size();
+    files_.push_back(SafetensorsFile::open(dir_ / file));
   }
+  for (const auto& [tensor, file] : places) {
+    stored_[tensor] = opened[file];
+    if (!files_[opened[file]].find(tensor)) lacking.push_back(fmt::format("{} in {}", tensor, file));
+  }
+  SF_CHECK(lacking.empty(), Exit::kData, "{}: {} tensors are not where the index places them: {}", index.string(),
+           lacking.size(), listed(lacking));
 }
 
 void Checkpoint::apply_aliases() {
@@ -157,10 +211,20 @@ void Checkpoint::read(std::string_view name, int64_t lo, int64_t hi, Dtype as, s
           as);
 }
 
-TensorView Checkpoint::stored(std::string_view name) const {
+Checkpoint::Place Checkpoint::place(std::string_view name) const {
+  return stored_place(locate(name).second);
+}
+
+Checkpoint::Place Checkpoint::stored_place(std::string_view name) const {
   auto found = stored_.find(name);
   SF_CHECK(found != stored_.end(), Exit::kData, "{}: no tensor is stored as \"{}\"", dir_.string(), name);
-  return files_[found->second].view(name);
+  const SafetensorsFile& file = files_[found->second];
+  return {&file, *file.find(name)};
+}
+
+TensorView Checkpoint::stored(std::string_view name) const {
+  auto [file, info] = stored_place(name);
+  return file->view(info);
 }
 
 std::vector<std::string> Checkpoint::names() const {
@@ -175,8 +239,10 @@ std::string identity_from(const std::vector<SafetensorsFile>& files,
                           const std::map<std::string, size_t, std::less<>>& stored, const fs::path& dir,
                           std::map<std::string, TensorDigest>& digests) {
   for (const auto& [name, file] : stored) {
-    TensorView view = files[file].view(name);
-    digests[name] = {view.dtype, view.shape, hex64(xxh3_64(view.span()))};
+    const TensorInfo& info = *files[file].find(name);
+    Xxh3 hash;
+    files[file].stream(info, [&](const Piece& piece) { hash.update(piece.bytes); });
+    digests[name] = {info.dtype, info.shape, hex64(hash.digest())};
   }
   return identity_of(digests, read_file(dir / "config.json"));
 }

@@ -58,10 +58,19 @@ class Checkpoint {
   // The tensor stored under this very name, whatever an alias says: a tied head that is stored all the same. kData if
   // there is none.
   TensorView stored(std::string_view name) const;
+  // Where the bytes lie: of the tensor that `name` means, and of the one stored under this very name.
+  struct Place {
+    const SafetensorsFile* file;
+    TensorInfo info;
+  };
+  Place place(std::string_view name) const;
+  Place stored_place(std::string_view name) const;
+  const std::vector<SafetensorsFile>& files() const { return files_; }
   // Tied names in force: the manifest's, or derived from tie_word_embeddings for a plain directory.
   const std::vector<arch::Alias>& aliases() const { return aliases_; }
-  // Recomputes every digest; returns the names whose bytes differ from the manifest, are missing from it or from the
-  // directory, and "identity" if the whole does not add up (empty: verified). Empty too without a manifest.
+  // Recomputes every digest, kBounceBytes at a time; returns the tensors and files whose bytes differ from the
+  // manifest, are missing from it or from the directory, and "identity" if the whole does not add up (empty: verified).
+  // Empty too without a manifest.
   std::vector<std::string> verify() const;
 
  private:
@@ -75,13 +84,19 @@ class Checkpoint {
   std::map<std::string, std::pair<size_t, std::string>, std::less<>> where_;  // any name -> (file, stored name)
 
   void open_files();
+  void open_shards(const std::vector<std::string>& names);
+  void open_indexed(const std::filesystem::path& index);
   void apply_aliases();
   const std::pair<size_t, std::string>& locate(std::string_view name) const;
 };
 
+// The first kListed of them, and how many more.
+std::string listed(std::span<const std::string> names);
+inline constexpr size_t kListed = 20;
+
 // A tensor that is made while it is written, so that a model larger than memory can be published.
 struct TensorSource {
-  using Sink = std::function<void(std::span<const std::byte>)>;
+  using Sink = std::function<void(const Piece&)>;
   std::string name;
   Dtype dtype = Dtype::kF32;
   Shape shape;

@@ -3,8 +3,9 @@
 
 #include <fmt/core.h>
 
+#include "base/file.h"
 #include "base/hash.h"
-#include "base/mmap.h"
+#include "ckpt/safetensors.h"
 
 namespace sf::ckpt {
 
@@ -18,7 +19,28 @@ std::string identity_of(const std::map<std::string, TensorDigest>& tensors, std:
 }
 
 std::string file_digest(const std::filesystem::path& path) {
-  return hex64(xxh3_64(MappedFile::open(path).bytes()));
+  UniqueFd fd = open_read(path);
+  uint64_t size = std::filesystem::file_size(path);
+  std::vector<std::byte> buffer(std::min<uint64_t>(size, kBounceBytes));
+  Xxh3 hash;
+  for (uint64_t at = 0; at < size; at += buffer.size()) {
+    std::span<std::byte> part(buffer.data(), std::min<uint64_t>(buffer.size(), size - at));
+    pread_exact(fd.get(), part, at, path);
+    hash.update(part);
+  }
+  return hex64(hash.digest());
+}
+
+bool is_shard_name(std::string_view name) {
+  constexpr std::string_view kForm = "model-#####-of-#####.safetensors";
+  if (name.size() != kForm.size()) return false;
+  for (size_t i = 0; i < name.size(); ++i)
+    if (kForm[i] == '#' ? name[i] < '0' || name[i] > '9' : name[i] != kForm[i]) return false;
+  return true;
+}
+
+bool holds_tensors(std::string_view file) {
+  return file == "model.safetensors" || is_shard_name(file);
 }
 
 }  // namespace sf::ckpt

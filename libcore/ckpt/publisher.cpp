@@ -48,14 +48,23 @@ bool is_stale(const fs::path& temporary, std::string_view pid_text) {
   return fd.valid() && flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
 }
 
+// A living Publisher holds the lock on its sibling.
+bool is_being_written(const fs::path& temporary) {
+  UniqueFd fd = open_dir(temporary);
+  return fd.valid() && flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 void remove_stale(const fs::path& final_dir) {
   std::string prefix = temporary_prefix(final_dir);
   std::error_code ignored;
   std::vector<fs::path> stale;
   for (const auto& entry : fs::directory_iterator(parent_of(final_dir), ignored)) {
     std::string name = entry.path().filename().string();
-    if (name.starts_with(prefix) && is_stale(entry.path(), std::string_view(name).substr(prefix.size())))
-      stale.push_back(entry.path());
+    if (!name.starts_with(prefix)) continue;
+    std::string owner = name.substr(prefix.size());
+    SF_CHECK(!is_being_written(entry.path()), Exit::kCantCreate,
+             "{} is being written by process {}; wait until it ends, or choose another -o", final_dir.string(), owner);
+    if (is_stale(entry.path(), owner)) stale.push_back(entry.path());
   }
   for (const fs::path& path : stale) fs::remove_all(path, ignored);
 }
@@ -98,10 +107,10 @@ void write_shard(const fs::path& path, const Sources& shard, Digests& digests) {
   for (const TensorSource* tensor : shard) {
     Xxh3 hash;
     uint64_t written = 0;
-    tensor->write([&](std::span<const std::byte> bytes) {
-      hash.update(bytes);
-      writer.append(bytes);
-      written += bytes.size();
+    tensor->write([&](const Piece& piece) {
+      hash.update(piece.bytes);
+      writer.append(piece);
+      written += piece.bytes.size();
     });
     SF_CHECK(written == tensor->bytes(), Exit::kSoftware, "tensor \"{}\": {} bytes written, {} declared", tensor->name,
              written, tensor->bytes());
@@ -137,7 +146,7 @@ void fill_digests(const fs::path& dir, const Digests& tensors, std::string_view 
   for (const auto& [name, tensor] : tensors) manifest.digests[name] = tensor.digest;
   for (const auto& entry : fs::directory_iterator(dir)) {
     std::string name = entry.path().filename().string();
-    if (entry.is_regular_file() && !name.ends_with(".safetensors")) manifest.digests[name] = file_digest(entry.path());
+    if (entry.is_regular_file() && !holds_tensors(name)) manifest.digests[name] = file_digest(entry.path());
   }
   manifest.identity = identity_of(tensors, config_text);
 }

@@ -2,11 +2,14 @@
 #include "ckpt/safetensors.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
+#include "base/mmap.h"
 
 namespace sf::ckpt {
 namespace {
@@ -30,9 +33,9 @@ std::string shown(std::string text) {
   return text;
 }
 
-uint64_t bits_of(const std::string& dtype) {
+const DtypeBits& row_of(const std::string& dtype) {
   for (const DtypeBits& row : kDtypes)
-    if (row.name == dtype) return row.bits;
+    if (row.name == dtype) return row;
   fail(Exit::kData, "unknown dtype \"{}\"", shown(dtype));
 }
 
@@ -62,7 +65,8 @@ TensorInfo read_entry(const std::string& name, const Json& entry) {
   TensorInfo info;
   info.name = name;
   const std::string& dtype = entry.at("dtype").as_string();
-  uint64_t elements = 1, bits = bits_of(dtype);
+  const DtypeBits& row = row_of(dtype);
+  uint64_t elements = 1, bits = row.bits;
   info.shape = read_shape(entry.at("shape"), elements);
   const Json::Array& offsets = entry.at("data_offsets").as_array();
   SF_CHECK(offsets.size() == 2, Exit::kData, "data_offsets must be two numbers, found {}", offsets.size());
@@ -77,8 +81,10 @@ TensorInfo read_entry(const std::string& name, const Json& entry) {
            "data_offsets [{}, {}] hold {} bytes, shape {} of {} wants {}", info.begin, info.end, info.end - info.begin,
            shown(to_string(info.shape)), dtype, bits / 8);
   std::optional<Dtype> known = dtype_from_name(dtype);
+  if (!known && row.bits == 8) known = Dtype::kU8;
   SF_CHECK(known, Exit::kData, "dtype {} is not supported; convert it to F32, F16 or BF16", dtype);
   info.dtype = *known;
+  info.type = row.name;
   return info;
 }
 
@@ -151,6 +157,8 @@ Header read_header(std::span<const std::byte> file) {
 
 struct SafetensorsFile::Mapping {
   MappedFile file;
+  UniqueFd fd;
+  std::atomic<uint64_t> bytes_read{0};
   std::mutex mutex;
   std::map<uint64_t, HostTensor> realigned;  // by first byte: tensors that the file stores misaligned
 };
@@ -160,6 +168,7 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   opened.path_ = path;
   opened.mapping_ = std::make_shared<Mapping>();
   opened.mapping_->file = MappedFile::open(path);
+  opened.mapping_->fd = open_read(path);
   in_context(path.string(), [&] {
     Header header = read_header(opened.mapping_->file.bytes());
     opened.tensors_ = std::move(header.tensors);
@@ -188,6 +197,25 @@ TensorView SafetensorsFile::view(const TensorInfo& info) const {
   if (found == mapping_->realigned.end())
     found = mapping_->realigned.emplace(info.begin, HostTensor::copy_of(direct)).first;
   return found->second.view();
+}
+
+void SafetensorsFile::read(const TensorInfo& info, uint64_t offset, std::span<std::byte> to) const {
+  SF_ASSERT(offset <= info.bytes() && to.size() <= info.bytes() - offset);
+  pread_exact(mapping_->fd.get(), to, info.begin + offset, path_);
+  mapping_->bytes_read += to.size();
+}
+
+void SafetensorsFile::stream(const TensorInfo& info, const std::function<void(const Piece&)>& sink) const {
+  std::vector<std::byte> buffer(std::min<uint64_t>(info.bytes(), kBounceBytes));
+  for (uint64_t at = 0; at < info.bytes(); at += buffer.size()) {
+    std::span<std::byte> part(buffer.data(), std::min<uint64_t>(buffer.size(), info.bytes() - at));
+    read(info, at, part);
+    sink({part, mapping_->fd.get(), info.begin + at});
+  }
+}
+
+uint64_t SafetensorsFile::bytes_read() const {
+  return mapping_->bytes_read;
 }
 
 }  // namespace sf::ckpt

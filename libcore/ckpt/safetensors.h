@@ -2,6 +2,7 @@
 // safetensors files: every byte of the header is hostile until checked (models_text_scoring 6.1-6.3).
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -10,16 +11,33 @@
 #include <utility>
 #include <vector>
 
-#include "base/mmap.h"
 #include "base/shape.h"
 
 namespace sf::ckpt {
 
+inline constexpr size_t kBounceBytes = size_t{4} << 20;  // what passes through memory at once
+
 struct TensorInfo {
   std::string name;
-  Dtype dtype = Dtype::kF32;
+  Dtype dtype = Dtype::kF32;  // kU8 for the eight-bit floats, which have no arithmetic here: `type` says which
   Shape shape;
   uint64_t begin = 0, end = 0;  // bytes in the file, counted from its first byte
+  std::string_view type = {};   // the format's own name: "F32", "F8_E4M3"; empty in a declaration
+
+  uint64_t bytes() const { return end - begin; }
+};
+
+// Bytes on their way into a file. Where they lie in another file as they are, `fd` and `offset` say where: the kernel
+// may then copy them from there.
+struct Piece {
+  std::span<const std::byte> bytes;
+  int fd = -1;
+  uint64_t offset = 0;
+
+  Piece(std::span<const std::byte> b) : bytes(b) {}
+  Piece(const std::vector<std::byte>& b) : bytes(b) {}
+  Piece(std::span<const std::byte> b, int f, uint64_t at) : bytes(b), fd(f), offset(at) {}
+  operator std::span<const std::byte>() const { return bytes; }
 };
 
 // An open file. Views point into the mapping and live as long as this object (or a copy of it: copies share the
@@ -32,6 +50,11 @@ class SafetensorsFile {
   TensorView view(std::string_view name) const;                        // kData if absent
   // Aligned to its element size: a tensor that the file stores misaligned is copied on first use. Thread safe.
   TensorView view(const TensorInfo& info) const;
+  // Bytes [offset, offset + to.size()) of a tensor, by pread: what passes leaves no page in this process's memory.
+  void read(const TensorInfo& info, uint64_t offset, std::span<std::byte> to) const;
+  // All of its bytes in order, at most kBounceBytes at a time.
+  void stream(const TensorInfo& info, const std::function<void(const Piece&)>& sink) const;
+  uint64_t bytes_read() const;  // by read() and stream(), of this file and its copies
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::filesystem::path& path() const { return path_; }
 
@@ -59,8 +82,8 @@ class SafetensorsWriter {
                     const std::map<std::string, std::string>& metadata = {});
   ~SafetensorsWriter();  // an unfinished file is removed
   SafetensorsWriter(SafetensorsWriter&&) noexcept;
-  void append(std::span<const std::byte> bytes);  // kSoftware if more than declared
-  void finish();                                  // fsync and rename; kSoftware if bytes are missing
+  void append(const Piece& piece);  // kSoftware if more than declared
+  void finish();                    // fsync and rename; kSoftware if bytes are missing
 
  private:
   struct State;

@@ -37,9 +37,9 @@ void report_writing(ModelSource& source, const Reporter& report) {
   uint64_t total = bytes_of(source);
   for (ckpt::TensorSource& tensor : source.tensors) {
     tensor.write = [write = std::move(tensor.write), &report, done, total](const ckpt::TensorSource::Sink& sink) {
-      write([&](std::span<const std::byte> bytes) {
-        sink(bytes);
-        report.at("write", *done += bytes.size(), total);
+      write([&](const ckpt::Piece& piece) {
+        sink(piece);
+        report.at("write", *done += piece.bytes.size(), total);
       });
     };
   }
@@ -51,9 +51,9 @@ void watch_for_non_finite(ModelSource& source, bool strict, std::vector<std::str
     tensor.write = [write = std::move(tensor.write), &found, strict, type = tensor.dtype, name = tensor.name,
                     elements = numel(tensor.shape)](const ckpt::TensorSource::Sink& sink) {
       int64_t bad = 0;
-      write([&](std::span<const std::byte> bytes) {
-        bad += non_finite(bytes, type);
-        sink(bytes);
+      write([&](const ckpt::Piece& piece) {
+        bad += non_finite(piece.bytes, type);
+        sink(piece);
       });
       if (bad == 0 || fault("tool.take_non_finite")) return;
       SF_CHECK(!strict, Exit::kData, "tensor \"{}\": {} of {} values are NaN or infinite, refused by --strict", name,

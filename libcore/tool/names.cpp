@@ -35,11 +35,4 @@ NameCheck check_names(const ckpt::Checkpoint& checkpoint, const arch::ModelSpec&
   return check;
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  size_t count = std::min<size_t>(names.size(), 5);
-  std::string text =
-      fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count), ", "));
-  return names.size() > count ? fmt::format("{} and {} more", text, names.size() - count) : text;
-}
-
 }  // namespace sf::tool

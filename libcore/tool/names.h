@@ -15,7 +15,5 @@ struct NameCheck {
 
 // Aliases count as present under both names. Silently ignored: rotary inv_freq left-overs and mtp.*.
 NameCheck check_names(const ckpt::Checkpoint& checkpoint, const arch::ModelSpec& spec);
-// The first five, and how many more.
-std::string listed(const std::vector<std::string>& names);
-
+using ckpt::listed;
 }  // namespace sf::tool

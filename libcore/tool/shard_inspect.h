@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sf-shard inspect: what a checkpoint directory holds, without reading the tensors' bytes.
+// sf-shard inspect: what a checkpoint, a Hugging Face directory, a safetensors or GGUF file or a directory of features
+// holds.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -13,7 +14,9 @@ struct Inspection {
   Json json;          // the same, for machines
 };
 
-// Throws as ckpt::Checkpoint::open.
-Inspection inspect(const std::filesystem::path& dir);
+// Reads headers only; with `digests` all bytes, to name the XXH3 of each tensor (a checkpoint's manifest names them
+// anyway). A directory of features is read in full and its hashes checked. Throws as open_tensors, and kData for a
+// damaged record of features.
+Inspection inspect(const std::filesystem::path& path, bool digests = false);
 
 }  // namespace sf::tool

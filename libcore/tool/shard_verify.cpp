@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "ckpt/draft.h"
+#include "stream/feature_dir.h"
 #include "tool/names.h"
 
 namespace sf::tool {
@@ -31,6 +32,25 @@ void check_digests(const ckpt::Checkpoint& open, Problems& problems) {
         name == "identity"
             ? std::string("identity: names, types, shapes, digests or config.json differ from what was published")
             : fmt::format("{}: bytes differ from the manifest's digest, or one of them is missing", name));
+  // What nobody published is not as published either.
+  for (const auto& entry : std::filesystem::directory_iterator(open.dir())) {
+    std::string name = entry.path().filename().string();
+    bool tensors = std::any_of(open.files().begin(), open.files().end(),
+                               [&](const auto& file) { return file.path().filename() == name; });
+    if (!tensors && name != "manifest.json" && !open.manifest().digests.contains(name))
+      problems.push_back(fmt::format("{}: is there, but was not published", name));
+  }
+}
+
+// Records of features carry their hashes; the first damage ends the reading.
+Problems verify_features(const std::filesystem::path& dir) {
+  try {
+    stream::inspect_features(dir);
+  } catch (const Error& error) {
+    if (error.code() != Exit::kData) throw;
+    return {error.what()};
+  }
+  return {};
 }
 
 void check_aliases(const ckpt::Checkpoint& open, const arch::ModelSpec& spec, Problems& problems) {
@@ -106,6 +126,8 @@ std::optional<ckpt::Checkpoint> opened(const std::filesystem::path& dir, Problem
 }  // namespace
 
 Problems verify(const std::filesystem::path& dir) {
+  std::error_code ignored;
+  if (std::filesystem::exists(dir / "contract.json", ignored)) return verify_features(dir);
   Problems problems;
   std::optional<ckpt::Checkpoint> found = opened(dir, problems);
   if (!found) return problems;

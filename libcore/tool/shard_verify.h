@@ -8,10 +8,10 @@
 namespace sf::tool {
 
 // Problems found, one line each; empty: the checkpoint is whole. Checks digests and identity (every byte is read),
-// missing, unexpected and misshapen tensors against config.json's architecture, aliases, buffers (stored ones present
-// and of their type; a draft's t2d and d2t agree; recomputed ones not stored). A directory that
-// cannot be opened as a checkpoint (a file is missing, torn or no JSON) is one problem. Throws kNoInput if there is no
-// such directory.
+// files nobody published, missing, unexpected and misshapen tensors against config.json's architecture, aliases,
+// buffers (stored ones present and of their type; a draft's t2d and d2t agree; recomputed ones not stored). A directory
+// that cannot be opened as a checkpoint (a file is missing, torn or no JSON) is one problem. Throws kNoInput if there
+// is no such directory. A directory of features: its records' hashes.
 std::vector<std::string> verify(const std::filesystem::path& dir);
 
 }  // namespace sf::tool

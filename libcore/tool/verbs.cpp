@@ -3,11 +3,16 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <charconv>
+
 #include "base/error.h"
+#include "ckpt/checkpoint.h"
 #include "config/apply.h"
 #include "tool/init_dflash.h"
 #include "tool/init_draft.h"
 #include "tool/init_model.h"
+#include "tool/shard_diff.h"
 #include "tool/shard_inspect.h"
 #include "tool/shard_verify.h"
 
@@ -37,6 +42,21 @@ void print_record(app::Invocation& invocation, const Json& record) {
   }
   for (const auto& [key, value] : record.as_object())
     invocation.result(fmt::format("{:<20} {}", key, value.is_string() ? value.as_string() : value.dump()));
+}
+
+void print_text(app::Invocation& invocation, const Json& json, std::string_view table) {
+  std::string text = invocation.json_output() ? json.dump() : std::string(table);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  invocation.result(text);
+}
+
+uint64_t whole_option(const app::Invocation& invocation, const char* name) {
+  std::string text = invocation.get(name);
+  uint64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  SF_CHECK(error == std::errc() && end == text.data() + text.size(), Exit::kUsage,
+           "--{}: wanted a whole number, found '{}'", name, text);
+  return value;
 }
 
 void print_published(app::Invocation& invocation, const std::filesystem::path& dir) {
@@ -122,11 +142,18 @@ int init_draft_verb(app::Invocation& invocation) {
 }
 
 int shard_inspect_verb(app::Invocation& invocation) {
-  Inspection found = inspect(invocation.positional().front());
-  std::string text = invocation.json_output() ? found.json.dump() : found.table;
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  invocation.result(text);
+  Inspection found = inspect(invocation.positional().front(), invocation.has("digests"));
+  print_text(invocation, found.json, found.table);
   return 0;
+}
+
+int shard_diff_verb(app::Invocation& invocation) {
+  DiffOptions options{
+      .a = invocation.positional()[0], .b = invocation.positional()[1], .values = invocation.has("values")};
+  if (invocation.has("ulp")) options.most_ulp = whole_option(invocation, "ulp");
+  Diff found = diff(options);
+  print_text(invocation, found.json, found.table);
+  return found.equal ? 0 : 1;
 }
 
 int shard_verify_verb(app::Invocation& invocation) {
@@ -138,7 +165,9 @@ int shard_verify_verb(app::Invocation& invocation) {
     invocation.result(
         Json::object().set("path", dir).set("whole", problems.empty()).set("problems", std::move(list)).dump());
   } else {
-    for (const std::string& problem : problems) invocation.result(problem);
+    for (size_t i = 0; i < std::min(problems.size(), ckpt::kListed); ++i) invocation.result(problems[i]);
+    if (problems.size() > ckpt::kListed)
+      invocation.result(fmt::format("and {} more of {} problems", problems.size() - ckpt::kListed, problems.size()));
     if (problems.empty()) invocation.result(dir + ": whole");
   }
   return problems.empty() ? 0 : 1;

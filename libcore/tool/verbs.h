@@ -10,5 +10,6 @@ int init_draft_verb(app::Invocation& invocation);
 int shard_plan_verb(app::Invocation& invocation);  // 78: a rank needs more than there is
 int shard_inspect_verb(app::Invocation& invocation);
 int shard_verify_verb(app::Invocation& invocation);  // 1: something differs; each problem is one line on stdout
+int shard_diff_verb(app::Invocation& invocation);    // 1: something differs
 
 }  // namespace sf::tool

@@ -132,6 +132,30 @@ TEST(Checkpoint, AnIndexThatNamesAMissingFileOrTensorIsRefused) {
   refusal(Exit::kData, [&] { Checkpoint::open(scratch.path()); });
 }
 
+TEST(Checkpoint, AllFilesThatAnIndexNamesInVainAreListed) {
+  Scratch scratch;
+  put(scratch / "config.json", "{}");
+  put(scratch / "model.safetensors.index.json",
+      R"({"weight_map": {"v": "b.safetensors", "w": "a.safetensors", "x": "b.safetensors"}})");
+  std::string why = refusal(Exit::kNoInput, [&] { Checkpoint::open(scratch.path()); });
+  EXPECT_NE(why.find("2 of 2 files that the index names are absent: a.safetensors (1 tensors), b.safetensors (2"),
+            std::string::npos)
+      << why;
+}
+
+TEST(Checkpoint, ShardsWithoutAnIndexAreReadInFull) {
+  Scratch scratch;
+  fs::path dir = published(scratch, 50);
+  fs::remove(dir / "model.safetensors.index.json");
+  fs::remove(dir / "manifest.json");
+  EXPECT_TRUE(same(Checkpoint::open(dir).view("lm_head.weight"), kEmbedding.view()));
+  fs::rename(dir / "model-00002-of-00002.safetensors", dir / "kept");
+  EXPECT_NE(refusal(Exit::kNoInput, [&] { Checkpoint::open(dir); }).find("1 of 2 shards are absent"),
+            std::string::npos);
+  fs::copy_file(dir / "model-00001-of-00002.safetensors", dir / "model-00002-of-00002.safetensors");
+  EXPECT_NE(refusal(Exit::kData, [&] { Checkpoint::open(dir); }).find("1 tensors lie in two files"), std::string::npos);
+}
+
 TEST(Manifest, ReadsBackEveryFieldAndKeepsUnknownKeys) {
   Scratch scratch;
   const Manifest m = Checkpoint::open(published(scratch)).manifest();

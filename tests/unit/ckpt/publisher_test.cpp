@@ -57,6 +57,13 @@ TEST(Publisher, RefusesAnExistingDirectory) {
   refusal(Exit::kCantCreate, [&] { publish(scratch / "out"); });
 }
 
+TEST(Publisher, RefusesWhatAnotherProcessWritesAndNamesIt) {
+  Scratch scratch;
+  Publisher owner(scratch / "out");
+  std::string text = refusal(Exit::kCantCreate, [&] { publish(scratch / "out"); });
+  EXPECT_NE(text.find(fmt::format("is being written by process {}", getpid())), std::string::npos) << text;
+}
+
 TEST(Publisher, RefusesAParentThatIsAFile) {
   Scratch scratch;
   write_atomic(scratch / "file", "x");

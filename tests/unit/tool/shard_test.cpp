@@ -67,6 +67,35 @@ TEST(Verify, NamesAFileThatChanged) {
   EXPECT_TRUE(says(problems(scratch / "out"), "tokenizer.json: bytes differ"));
 }
 
+TEST(Verify, NamesAFileThatNobodyPublished) {
+  Scratch scratch;
+  write_atomic(published(scratch) / "extra.txt", "x");
+  EXPECT_EQ(problems(scratch / "out"), "extra.txt: is there, but was not published\n");
+}
+
+TEST(Verify, NamesAMomentFileThatChangedOrIsGone) {
+  Scratch scratch;
+  Json config = tiny_config();
+  Named tensors = random_tensors(arch::describe(arch::decoder_from_config(config)));
+  ckpt::Manifest manifest;
+  manifest.kind = "train";
+  manifest.aliases = {{"lm_head.weight", "model.embed_tokens.weight"}};
+  manifest.recompute = {"rotary"};
+  std::vector<std::pair<std::string, TensorView>> views;
+  for (const auto& [name, tensor] : tensors) views.emplace_back(name, tensor.view());
+  ckpt::Publisher publisher(scratch / "out");
+  ckpt::write_safetensors(publisher.dir() / "optimizer.safetensors", {{"a.exp_avg", tensors[0].second.view()}});
+  fs::path file = publisher.commit(views, config, manifest) / "optimizer.safetensors";
+  EXPECT_EQ(problems(scratch / "out"), "");
+  std::string bytes = read_file(file);
+  bytes.back() ^= 1;
+  write_atomic(file, bytes);
+  EXPECT_TRUE(says(problems(scratch / "out"), "optimizer.safetensors: bytes differ"));
+  fs::remove(file);
+  EXPECT_TRUE(
+      says(problems(scratch / "out"), "optimizer.safetensors: bytes differ from the manifest's digest, or one"));
+}
+
 TEST(Verify, NamesMissingAndUnexpectedTensors) {
   Scratch scratch;
   fs::path dir = published(scratch, [](Named& tensors, ckpt::Manifest&) { tensors.back().first = "model.odd.weight"; });
@@ -155,9 +184,33 @@ TEST(Inspect, ShowsCountsAliasesAndTensors) {
   EXPECT_TRUE(says(seen.table, "[32, 48]"));
 }
 
+TEST(Inspect, NamesDigestsAsPublishedOrOfTheBytes) {
+  Scratch scratch;
+  fs::path dir = published(scratch);
+  Json seen = inspect(dir).json.at("tensors").at("model.norm.weight");
+  std::string digest = ckpt::Checkpoint::open(dir).manifest().digests.at("model.norm.weight");
+  EXPECT_EQ(seen.at("digest").as_string(), digest);
+  EXPECT_FALSE(inspect(scratch / "hf").json.at("tensors").at("model.norm.weight").contains("digest"));
+  for (const fs::path& path : {scratch / "hf", dir / "model.safetensors"}) {
+    Inspection read = inspect(path, true);
+    EXPECT_EQ(read.json.at("tensors").at("model.norm.weight").at("digest").as_string(), digest);
+    EXPECT_TRUE(says(read.table, digest));
+  }
+}
+
+TEST(Inspect, ShowsAGgufFileInItsOwnNamesAndTypes) {
+  Scratch scratch;
+  GgufBuilder builder = gguf_keys();
+  write_atomic(scratch / "m.gguf", add_layers(builder).bytes());
+  Inspection seen = inspect(scratch / "m.gguf");
+  EXPECT_EQ(seen.json.at("what").as_string(), "gguf");
+  EXPECT_EQ(seen.json.at("tensors").at("token_embd.weight").at("dtype").as_string(), "Q8_0");
+  EXPECT_TRUE(says(seen.table, "general.architecture = llama"));
+}
+
 TEST(Inspect, SaysThatAPlainDirectoryHasNoManifest) {
   Scratch scratch;
-  EXPECT_TRUE(says(inspect(tiny_model(scratch)).table, "none (a plain Hugging Face directory)"));
+  EXPECT_TRUE(says(inspect(tiny_model(scratch)).table, "Hugging Face directory, without manifest"));
 }
 
 }  // namespace

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/tensor_set.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "ckpt/gguf.h"
+#include "tool/model_source.h"
+
+namespace sf::tool {
+namespace fs = std::filesystem;
+namespace {
+
+StoredTensor stored(std::shared_ptr<const ckpt::SafetensorsFile> file, const ckpt::TensorInfo& info) {
+  bool plain = dtype_from_name(info.type).has_value();
+  return {info.name,
+          file->path().filename().string(),
+          std::string(info.type),
+          plain ? std::optional(info.dtype) : std::nullopt,
+          info.shape,
+          info.bytes(),
+          [file, info](uint64_t offset, std::span<std::byte> to) { file->read(info, offset, to); }};
+}
+
+void add_file(const ckpt::SafetensorsFile& opened, TensorSet& set) {
+  auto file = std::make_shared<const ckpt::SafetensorsFile>(opened);
+  for (const ckpt::TensorInfo& info : file->tensors()) set.tensors.push_back(stored(file, info));
+}
+
+void add_directory(const fs::path& dir, TensorSet& set) {
+  set.checkpoint = ckpt::Checkpoint::open(dir);
+  const ckpt::Checkpoint& open = *set.checkpoint;
+  set.kind = open.has_manifest() ? "checkpoint" : "huggingface";
+  std::map<fs::path, std::shared_ptr<const ckpt::SafetensorsFile>> files;
+  for (const ckpt::SafetensorsFile& file : open.files())
+    files[file.path()] = std::make_shared<const ckpt::SafetensorsFile>(file);
+  for (const std::string& name : open.names()) {
+    auto [file, info] = open.stored_place(name);
+    set.tensors.push_back(stored(files.at(file->path()), info));
+  }
+  for (const arch::Alias& alias : open.aliases()) set.aliases[alias.name] = alias.of;
+  set.digests = open.manifest().digests;
+  // A run's moments lie beside the model: they are as much of what was published.
+  std::error_code ignored;
+  if (fs::path moments = dir / "optimizer.safetensors"; open.has_manifest() && fs::exists(moments, ignored))
+    add_file(ckpt::SafetensorsFile::open(moments), set);
+}
+
+void add_gguf(const fs::path& path, TensorSet& set) {
+  auto file = std::make_shared<const ckpt::GgufFile>(ckpt::GgufFile::open(path));
+  set.kind = "gguf";
+  set.metadata = Json::object();
+  for (const auto& [key, value] : file->metadata().as_object())
+    if (!value.is_array()) set.metadata.set(key, value);  // vocabularies are not for reading
+  for (const ckpt::GgufTensor& tensor : file->tensors())
+    set.tensors.push_back({tensor.name, path.filename().string(),
+                           ckpt::gguf_type_name(static_cast<uint32_t>(tensor.type)), std::nullopt, tensor.shape,
+                           tensor.bytes, [file, begin = tensor.begin](uint64_t offset, std::span<std::byte> to) {
+                             pread_exact(open_read(file->path()).get(), to, begin + offset, file->path());
+                           }});
+}
+
+// A converted tensor is made in order: whoever reads it gets it whole, once.
+StoredTensor made(const ckpt::TensorSource& source, const std::string& file) {
+  auto values = std::make_shared<std::vector<std::byte>>();
+  auto read = [values, source](uint64_t offset, std::span<std::byte> to) {
+    if (offset == 0) {
+      values->clear();
+      source.write(
+          [&](const ckpt::Piece& piece) { values->insert(values->end(), piece.bytes.begin(), piece.bytes.end()); });
+    }
+    SF_ASSERT(offset + to.size() <= values->size());
+    std::memcpy(to.data(), values->data() + offset, to.size());
+    if (offset + to.size() == values->size()) *values = {};
+  };
+  return {source.name, file, std::string(name_of(source.dtype)), source.dtype, source.shape, source.bytes(), read};
+}
+
+void sort(TensorSet& set) {
+  std::sort(set.tensors.begin(), set.tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+}
+
+}  // namespace
+
+const StoredTensor* TensorSet::find(std::string_view name) const {
+  if (auto alias = aliases.find(std::string(name)); alias != aliases.end()) name = alias->second;
+  auto found = std::lower_bound(tensors.begin(), tensors.end(), name,
+                                [](const StoredTensor& t, std::string_view wanted) { return t.name < wanted; });
+  return found != tensors.end() && found->name == name ? &*found : nullptr;
+}
+
+TensorSet open_tensors(const fs::path& path) {
+  std::error_code ignored;
+  SF_CHECK(fs::exists(path, ignored), Exit::kNoInput, "{}: no such file or directory", path.string());
+  TensorSet set;
+  set.path = path;
+  if (fs::is_directory(path, ignored)) {
+    add_directory(path, set);
+  } else if (ckpt::GgufFile::is_gguf(path)) {
+    add_gguf(path, set);
+  } else {
+    ckpt::SafetensorsFile file = ckpt::SafetensorsFile::open(path);
+    set.kind = "safetensors";
+    set.metadata = Json::object();
+    for (const auto& [key, value] : file.metadata()) set.metadata.set(key, value);
+    add_file(file, set);
+  }
+  sort(set);
+  return set;
+}
+
+TensorSet open_model(const fs::path& path) {
+  if (!ckpt::GgufFile::is_gguf(path)) return open_tensors(path);
+  TensorSet set;
+  set.path = path;
+  set.kind = "gguf";
+  ModelSource source = source_from_gguf(path, std::nullopt);
+  for (const ckpt::TensorSource& tensor : source.tensors) set.tensors.push_back(made(tensor, path.filename().string()));
+  for (const arch::Alias& alias : source.spec.aliases) set.aliases[alias.name] = alias.of;
+  sort(set);
+  return set;
+}
+
+std::string digest_of(const StoredTensor& tensor) {
+  Xxh3 hash;
+  std::vector<std::byte> buffer(std::min<uint64_t>(tensor.bytes, ckpt::kBounceBytes));
+  for (uint64_t at = 0; at < tensor.bytes; at += buffer.size()) {
+    std::span<std::byte> part(buffer.data(), std::min<uint64_t>(buffer.size(), tensor.bytes - at));
+    tensor.read(at, part);
+    hash.update(part);
+  }
+  return hex64(hash.digest());
+}
+
+}  // namespace sf::tool

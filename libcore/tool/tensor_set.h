@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of whatever a path names: a checkpoint, a Hugging Face directory, a safetensors file, a GGUF file.
+// Private to this room.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "ckpt/checkpoint.h"
+
+namespace sf::tool {
+
+struct StoredTensor {
+  std::string name, file;      // file: base name
+  std::string type;            // as the file calls it: "F32", "F8_E4M3", "Q6_K"
+  std::optional<Dtype> dtype;  // of the bytes that `read` gives; nullopt: blocks or floats without arithmetic here
+  Shape shape;
+  uint64_t bytes = 0;
+  // Bytes [offset, offset + to.size()).
+  std::function<void(uint64_t offset, std::span<std::byte> to)> read;
+};
+
+struct TensorSet {
+  std::filesystem::path path;
+  std::string kind;                            // "checkpoint", "huggingface", "safetensors", "gguf"
+  std::vector<StoredTensor> tensors;           // sorted by name
+  std::map<std::string, std::string> aliases;  // name -> stored name
+  std::map<std::string, std::string> digests;  // as published, of a checkpoint
+  std::optional<ckpt::Checkpoint> checkpoint;  // of the first two kinds
+  Json metadata;                               // of the last two kinds, an object
+
+  const StoredTensor* find(std::string_view name) const;  // aliases followed; null if absent
+};
+
+// Tensors under the names their file gives them, in its own types. kNoInput if there is no such path, kData if it is
+// of no kind.
+TensorSet open_tensors(const std::filesystem::path& path);
+// The same, but a GGUF file as sf-init model would store it: Hugging Face names and row order, dequantised.
+TensorSet open_model(const std::filesystem::path& path);
+// XXH3 of all bytes, 16 hex digits, kBounceBytes at a time.
+std::string digest_of(const StoredTensor& tensor);
+
+}  // namespace sf::tool
