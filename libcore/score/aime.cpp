@@ -194,9 +194,18 @@ Span stated(std::string_view text, Span rest) {
       break;
   }
   std::string_view number = leading_number(line.substr(at));
-  size_t begin = rest.begin + at;
-  if (!number.empty()) return {begin, begin + number.size()};
-  return {begin, begin + trimmed(line.substr(at)).size()};
+  size_t begin = rest.begin + at, end = begin + number.size();
+  if (!number.empty()) return {begin, end};
+  end = begin + trimmed(line.substr(at)).size();
+  while (at > 0 && end > begin) {  // markup that was opened before the statement is closed behind it
+    if (end - begin > 1 && text[end - 2] == '\\' && (text[end - 1] == ')' || text[end - 1] == ']'))
+      end -= 2;
+    else if (std::string_view(" *_`$").find(text[end - 1]) != std::string_view::npos)
+      --end;
+    else
+      break;
+  }
+  return {begin, end};
 }
 
 std::optional<Span> last_number(std::string_view text) {

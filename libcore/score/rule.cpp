@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "score/aime.h"
+#include "score/math_rule.h"
 #include "score/plain_rules.h"
 #include "score/public_rules.h"
 
@@ -19,6 +20,7 @@ constexpr std::array<std::string_view, kOutcomes> kNames = {"correct",    "wrong
 
 Rule make(std::string_view name, const RuleOptions& options) {
   if (name == "aime-v1") return aime_rule(options);
+  if (name == "math") return math_rule(options);
   if (name == "exact") return exact_rule();
   if (name == "regex") return regex_rule(options);
   if (name == "gsm8k") return gsm8k_rule();
@@ -26,6 +28,7 @@ Rule make(std::string_view name, const RuleOptions& options) {
   if (name == "verl-math-dapo") return verl_math_dapo_rule(true);
   if (name == "verl-math-dapo-old") return verl_math_dapo_rule(false);
   if (name == "verl-math-reward") return verl_math_reward_rule();
+  if (name == "verl-prime-math") return verl_prime_math_rule();
   fail(Exit::kUsage, "there is no rule {}; there are {}", name, fmt::join(rule_names(), ", "));
 }
 
@@ -58,8 +61,16 @@ Rule make_rule(std::string_view name, const RuleOptions& options) {
 }
 
 const std::vector<std::string>& rule_names() {
-  static const std::vector<std::string> names = {
-      "aime-v1", "exact", "regex", "gsm8k", "lm-eval-aime", "verl-math-dapo", "verl-math-dapo-old", "verl-math-reward"};
+  static const std::vector<std::string> names = {"aime-v1",
+                                                 "math",
+                                                 "exact",
+                                                 "regex",
+                                                 "gsm8k",
+                                                 "lm-eval-aime",
+                                                 "verl-math-dapo",
+                                                 "verl-math-dapo-old",
+                                                 "verl-math-reward",
+                                                 "verl-prime-math"};
   return names;
 }
 

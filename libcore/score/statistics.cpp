@@ -14,9 +14,15 @@ namespace sf::score {
 namespace {
 
 constexpr int64_t kMostSubsets = 10'000;
-constexpr int64_t kDraws = 10'000;         // of bootstrap intervals
-constexpr int64_t kFlips = 100'000;        // of a sampled sign-flip test
 constexpr int64_t kMostWork = 50'000'000;  // additions an exact sign-flip test may cost
+
+// Fewer draws for many questions, where each draw says more; bounds the work.
+int64_t bootstrap_draws(size_t questions) {
+  return std::clamp<int64_t>(10'000'000 / static_cast<int64_t>(questions), 1'000, 10'000);
+}
+int64_t flip_draws(size_t questions) {
+  return std::clamp<int64_t>(100'000'000 / static_cast<int64_t>(questions), 10'000, 100'000);
+}
 
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -72,8 +78,9 @@ double exact_flips(const std::vector<int64_t>& weights, int64_t observed) {
 
 double sampled_flips(const std::vector<int64_t>& weights, int64_t observed, uint64_t seed) {
   Rng rng(seed, "score.flips");
+  int64_t draws = flip_draws(weights.size());
   int64_t extreme = 0;
-  for (int64_t draw = 0; draw < kFlips; ++draw) {
+  for (int64_t draw = 0; draw < draws; ++draw) {
     int64_t sum = 0;
     uint64_t bits = 0;
     for (size_t i = 0; i < weights.size(); ++i) {
@@ -82,7 +89,7 @@ double sampled_flips(const std::vector<int64_t>& weights, int64_t observed, uint
     }
     extreme += std::abs(sum) >= std::abs(observed);
   }
-  return static_cast<double>(extreme + 1) / static_cast<double>(kFlips + 1);
+  return static_cast<double>(extreme + 1) / static_cast<double>(draws + 1);
 }
 
 }  // namespace
@@ -210,7 +217,7 @@ Paired paired_test(const std::vector<Tally>& a, const std::vector<Tally>& b, uin
     if (weight != 0) weights.push_back(std::abs(weight));
   }
   result.difference = mean(differences);
-  result.interval = bootstrap_interval(differences, kDraws, seed);
+  result.interval = bootstrap_interval(differences, bootstrap_draws(a.size()), seed);
   result.exact = total * static_cast<int64_t>(weights.size() + 1) <= kMostWork;
   result.p = result.exact ? exact_flips(weights, observed) : sampled_flips(weights, observed, seed);
   return result;

@@ -53,9 +53,9 @@ double majority_at(const std::vector<Vote>& votes, int64_t k, uint64_t seed);
 // Two sets of answers to the same questions, in the same order.
 struct Paired {
   double difference = 0;                // mean of b's rate - a's rate
-  Interval interval;                    // 95 %, bootstrap over questions, 10,000 draws
+  Interval interval;                    // 95 %, bootstrap over questions: 10,000 draws, fewer above 1,000 questions
   double p = 1;                         // two-sided sign-flip test of "no difference"
-  bool exact = true;                    // p is a count of all sign flips, not a sample of 100,000
+  bool exact = true;                    // p is a count of all sign flips, not a sample of up to 100,000
   int64_t up = 0, down = 0, equal = 0;  // questions
 };
 Paired paired_test(const std::vector<Tally>& a, const std::vector<Tally>& b, uint64_t seed);

@@ -35,7 +35,6 @@ const std::map<std::string, std::string> kNotBuilt = {{"hf_forward_moe", "mixtur
                                                       {"seqlen_balance", "GRPO"},
                                                       {"tied_adamw", "tied step"},
                                                       {"verl_fsdp2_step", "2-rank step"},
-                                                      {"math_score", "scoring rules"},
                                                       {"layer_ids", "DFlash layer ids"}};
 
 Outcome run(const Case& c) {
