@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/command.h"
 #include "tool/inspect_stream.h"
+#include "tool/plan_compute.h"
 
 using sf::app::Command;
 using sf::app::Verb;
@@ -32,6 +33,7 @@ Verb features() {
                   {.name = "n", .value = "N", .help = "rows of --synthetic; default 256"}},
       .settings = {"target", "capture", "data", "stream.credit_mib", "stream.heartbeat_s", "stream.stop_deadline_s",
                    "stream.bind"},
+      .plan = sf::tool::capture_features_plan,
       .tensor_entry = "sf_capture_features",
   };
 }
@@ -52,6 +54,7 @@ Verb regenerate() {
                    .letter = 'o'},
                   {.name = "limit", .value = "N", .help = "only the first N prompts"}},
       .settings = {"target", "generate"},
+      .plan = sf::tool::answers_plan,
       .tensor_entry = "sf_capture_regenerate",
   };
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/command.h"
 #include "tool/eval_score.h"
+#include "tool/plan_compute.h"
 #include "tool/report_run.h"
 
 using sf::app::Command;
@@ -20,6 +21,7 @@ Verb accept() {
                   {.name = "prompts", .value = "FILE", .help = "prompts, JSON Lines", .required = true},
                   {.name = "limit", .value = "N", .help = "only the first N prompts"}},
       .settings = {"target", "generate", "speculation"},
+      .plan = sf::tool::accept_plan,
       .tensor_entry = "sf_eval_accept",
   };
 }
@@ -34,6 +36,7 @@ Verb generate() {
                   {.name = "prompts", .value = "FILE", .help = "prompts, JSON Lines", .required = true},
                   {.name = "limit", .value = "N", .help = "only the first N prompts"}},
       .settings = {"target", "generate"},
+      .plan = sf::tool::answers_plan,
       .tensor_entry = "sf_eval_generate",
   };
 }

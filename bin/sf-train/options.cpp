@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/command.h"
+#include "tool/plan_compute.h"
 
 using sf::app::Command;
 using sf::app::Verb;
@@ -7,7 +8,8 @@ using sf::app::Verb;
 namespace {
 
 // The drafts differ in name, purpose and entry; their options are one table.
-Verb draft(const char* name, const char* purpose, const char* entry, std::vector<std::string> examples) {
+Verb draft(const char* name, const char* purpose, int (*plan)(sf::app::Invocation&), const char* entry,
+           std::vector<std::string> examples) {
   return {
       .name = name,
       .purpose = purpose,
@@ -32,6 +34,7 @@ Verb draft(const char* name, const char* purpose, const char* entry, std::vector
                    .setting = "training.reference_quirks"}},
       .settings = {"training", "engine", "comm", "shard", "stream.credit_mib", "stream.heartbeat_s",
                    "stream.rejoin_deadline_s"},
+      .plan = plan,
       .tensor_entry = entry,
       .ranks = true,
   };
@@ -55,20 +58,23 @@ Verb sft() {
                    .value = "auto|none|PATH",
                    .help = "go on from the newest checkpoint of the run (auto), or from PATH; default none"}},
       .settings = {"training", "engine", "comm", "shard", "capture.max_length", "capture.mask_rule", "data"},
+      .plan = sf::tool::train_sft_plan,
       .tensor_entry = "sf_train_sft",
       .ranks = true,
   };
 }
 
 Verb eagle3() {
-  return draft("eagle3", "train an EAGLE3 draft from captured target features", "sf_train_eagle3",
+  return draft("eagle3", "train an EAGLE3 draft from captured target features", sf::tool::train_eagle3_plan,
+               "sf_train_eagle3",
                {"sf-capture features --target target --draft draft0 --data chats.jsonl | "
                 "sf-train eagle3 -c demo/demo.toml --draft draft0 --from - --ranks 2 -o run",
                 "sf-train eagle3 --draft draft0 --from features --resume auto -o run"});
 }
 
 Verb dflash() {
-  return draft("dflash", "train a DFlash draft from captured target features", "sf_train_dflash",
+  return draft("dflash", "train a DFlash draft from captured target features", sf::tool::train_dflash_plan,
+               "sf_train_dflash",
                {"sf-capture features --target target --draft dflash0 --data chats.jsonl | "
                 "sf-train dflash --draft dflash0 --from - --ranks 2 -o run-dflash",
                 "sf-train dflash --draft dflash0 --from features-dflash --resume auto "

@@ -183,7 +183,8 @@ int call_verb(CallSetup setup) {
       [&] {
         call.listen();
         if (!verb.tensor_entry.empty() || call.has("verbose")) call.log_first_lines();
-        int answer = verb.run ? verb.run(call) : enter_tensor(verb.tensor_entry, call);
+        const auto& here = call.plan_only() && verb.plan ? verb.plan : verb.run;
+        int answer = here ? here(call) : enter_tensor(verb.tensor_entry, call);
         call.finish();
         return answer;
       },

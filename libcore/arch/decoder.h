@@ -53,6 +53,9 @@ Json decoder_to_config(const Decoder& decoder);
 // lm_head). Boundaries: "ids", "positions", "hidden.0" (embedding) ... "hidden.L" (un-normed state after L blocks),
 // "final_norm", "logits".
 ModelSpec describe(const Decoder& decoder);
+// For fine-tuning: every parameter trains, and segment "head" reads hidden.L, labels and label_weight and writes loss
+// and sums.
+ModelSpec describe_training(const Decoder& decoder);
 
 // Inverse frequencies (fp64, length rotary_dims/2) and the scale on cos and sin, for a sequence of `length` tokens
 // (dynamic scaling alone depends on it). Source: models_text_scoring 1.5.

@@ -79,4 +79,13 @@ ModelSpec describe(const Decoder& decoder) {
   return Builder(decoder).build();
 }
 
+ModelSpec describe_training(const Decoder& decoder) {
+  ModelSpec spec = describe(decoder);
+  for (Parameter& parameter : spec.parameters) parameter.trainable = true;
+  Segment& last = spec.segments.back();
+  last.reads = {fmt::format("hidden.{}", decoder.layers), "labels", "label_weight"};
+  last.writes = {"loss", "sums"};
+  return spec;
+}
+
 }  // namespace sf::arch

@@ -246,4 +246,12 @@ ModelSpec describe_training(const Dflash& draft, bool tied) {
   return spec;
 }
 
+void check_trainable(const Dflash& draft) {
+  SF_CHECK(draft.mask_token >= 0, Exit::kConfig, "this DFlash draft names no mask_token_id in its dflash_config");
+  SF_CHECK(!draft.capture_layers.empty(), Exit::kConfig, "this DFlash draft names no target_layer_ids");
+  bool slides = std::any_of(draft.windows.begin(), draft.windows.end(), [](int64_t window) { return window > 0; });
+  SF_CHECK(!slides, Exit::kConfig,
+           "this DFlash draft has layers of sliding_attention; only full_attention is trained in this release");
+}
+
 }  // namespace sf::arch

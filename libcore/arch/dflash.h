@@ -46,5 +46,7 @@ ModelSpec describe(const Dflash& draft);
 // For training: the target's frozen tables too, and the segments of model::dflash_segments. `tied`: the head is an
 // alias of the embedding.
 ModelSpec describe_training(const Dflash& draft, bool tied);
+// kConfig for a draft that cannot be trained: no mask token, no capture layers, sliding attention.
+void check_trainable(const Dflash& draft);
 
 }  // namespace sf::arch

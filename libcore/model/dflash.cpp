@@ -169,18 +169,10 @@ void set_head(Segment& segment, int64_t chunk) {
   };
 }
 
-void check(const arch::Dflash& draft) {
-  SF_CHECK(draft.mask_token >= 0, Exit::kConfig, "this DFlash draft names no mask_token_id in its dflash_config");
-  SF_CHECK(!draft.capture_layers.empty(), Exit::kConfig, "this DFlash draft names no target_layer_ids");
-  bool slides = std::any_of(draft.windows.begin(), draft.windows.end(), [](int64_t window) { return window > 0; });
-  SF_CHECK(!slides, Exit::kConfig,
-           "this DFlash draft has layers of sliding_attention; only full_attention is trained in this release");
-}
-
 }  // namespace
 
 std::vector<Segment> dflash_segments(const arch::Dflash& draft, bool tied, const DflashOptions& options) {
-  check(draft);
+  arch::check_trainable(draft);
   auto rotary = std::make_shared<const Rotary>(draft.rope, draft.head_dim, draft.max_positions);
   std::vector<Segment> segments;
   int64_t layer = 0;

@@ -40,7 +40,7 @@ struct DflashOptions {
 //   "loss"     nll and slot_weights F32 [K] -> loss F32 [] = sum of slot_weights[k] nll; slot_sums F64 [K,2]: sums of
 //              nll, and correct predictions, by slot (row 0 is empty)
 // Compute dtype is the parameters'; scores, soft-max, logits and losses are fp32. Requires at least one block
-// (kSoftware). kConfig for a draft that cannot be trained: no mask token, no capture layers, sliding attention.
+// (kSoftware). Errors: those of arch::check_trainable.
 std::vector<Segment> dflash_segments(const arch::Dflash& draft, bool tied, const DflashOptions& options = {});
 
 }  // namespace sf::model

@@ -48,18 +48,9 @@ Tensors head(const arch::Decoder& decoder, const std::string& table, const Tenso
 
 }  // namespace
 
-arch::ModelSpec sft_spec(const arch::Decoder& decoder) {
-  arch::ModelSpec spec = arch::describe(decoder);
-  for (arch::Parameter& parameter : spec.parameters) parameter.trainable = true;
-  arch::Segment& last = spec.segments.back();
-  last.reads = {"hidden." + std::to_string(decoder.layers), "labels", "label_weight"};
-  last.writes = {"loss", "sums"};
-  return spec;
-}
-
 std::vector<Segment> sft_segments(const arch::Decoder& decoder) {
   std::vector<Segment> segments = decoder_segments(decoder);
-  const arch::Segment described = sft_spec(decoder).segments.back();
+  const arch::Segment described = arch::describe_training(decoder).segments.back();
   SF_ASSERT(described.parameters.size() == 2);
   Segment& last = segments.back();
   last = {described.name, described.parameters, described.reads, described.writes, {}};

@@ -8,10 +8,6 @@
 
 namespace sf::model {
 
-// arch::describe(decoder) with all parameters trainable and "head" as below. A tied table stays one parameter, used by
-// two segments.
-arch::ModelSpec sft_spec(const arch::Decoder& decoder);
-
 // decoder_segments(decoder), the last one replaced:
 //   "head": hidden.L, labels I64 [B,S] (the token that follows; below 0: nothing to learn here), label_weight F32 []
 //           -> loss F32 [] = label_weight * sum of -log p(label); sums F64 [2], detached: that sum, correct predictions

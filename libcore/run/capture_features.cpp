@@ -10,13 +10,14 @@
 #include "base/error.h"
 #include "ckpt/draft.h"
 #include "config/apply.h"
-#include "run/chats.h"
 #include "run/entry.h"
-#include "run/synthetic.h"
 #include "run/target.h"
 #include "stream/feature_dir.h"
 #include "stream/producer.h"
 #include "tensor/convert.h"
+#include "tool/capture_wish.h"
+#include "tool/chats.h"
+#include "tool/synthetic.h"
 
 namespace sf::run {
 namespace {
@@ -26,7 +27,7 @@ using config::Apply;
 
 struct Capture {
   OpenTarget target;
-  CaptureWish wish;
+  tool::CaptureWish wish;
   std::vector<text::ChatRow> rows;
   stream::Contract contract;
   Dtype feature = Dtype::kBF16;
@@ -72,11 +73,13 @@ stream::Sample Capture::compute(uint64_t row) {
 Capture prepare(app::Invocation& invocation) {
   config::Settings& settings = invocation.settings();
   ckpt::Checkpoint draft_files = ckpt::Checkpoint::open(invocation.get("draft"));
-  CaptureWish wish = capture_wish(draft_files.config());
+  tool::CaptureWish wish = tool::capture_wish(draft_files.config());
   Capture capture{.target = open_target(invocation), .wish = wish};
   ckpt::check_target(draft_files, capture.target.checkpoint);
-  Chats chats = read_chats(invocation, capture.target.encoder, capture.target.model.decoder().max_positions);
-  stream::Contract& contract = capture.contract = contract_of(capture.target, capture.wish);
+  tool::Chats chats =
+      tool::read_chats(invocation, capture.target.encoder, capture.target.model.decoder().max_positions);
+  stream::Contract& contract = capture.contract =
+      tool::contract_of(capture.target.checkpoint, capture.target.encoder, capture.target.compute, capture.wish);
   chats.describe(contract);
   capture.rows = std::move(chats.rows);
   Apply carried(settings, fmt::format("{} layers", contract.layers.size()), "run");
@@ -169,22 +172,18 @@ int to_stream(app::Invocation& invocation, Capture& capture) {
 }
 
 int capture_features(app::Invocation& invocation) {
-  if (invocation.has("synthetic")) return synthetic_features(invocation);
+  if (invocation.has("synthetic")) return tool::synthetic_features(invocation);
   SF_CHECK(!invocation.has("n"), Exit::kUsage, "--n counts rows of --synthetic; give both");
   bool to_dir = invocation.has("output");
   SF_CHECK(!to_dir || !fs::exists(invocation.get("output")), Exit::kCantCreate,
            "{} exists; remove it or choose another -o", invocation.get("output"));
   Capture capture = prepare(invocation);
-  if (invocation.plan_only()) {
-    invocation.result(capture.contract.to_json().dump(2));
-    return 0;
-  }
   std::error_code ignored;
   fs::path rejected = invocation.get("rejected", invocation.get("data") + ".rejected");
   SF_CHECK(!fs::equivalent(rejected, invocation.get("data"), ignored), Exit::kUsage,
            "--rejected {} is the data file itself", rejected.string());
   refuse_to_replace(rejected);
-  write_rejected(invocation, capture.rows, rejected);
+  tool::write_rejected(invocation, capture.rows, rejected);
   return to_dir ? to_directory(invocation, capture) : to_stream(invocation, capture);
 }
 

@@ -4,22 +4,14 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <fmt/core.h>
-#include <sched.h>
-
-#include <algorithm>
 
 #include "base/error.h"
 #include "tensor/memory.h"
 #include "tensor/threads.h"
+#include "tool/apply_schedule.h"
 
 namespace sf::run {
 namespace {
-
-int usable_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 // GPUs that libshardforge-cuda finds; kUnavailable if this installation has no such library.
 int cuda_devices() {
@@ -49,12 +41,8 @@ int guarded(app::Invocation& invocation, const std::function<int()>& body) {
   }
 }
 
-int apply_threads(app::Invocation& invocation, std::string_view key, int ranks_here) {
-  int asked = static_cast<int>(invocation.settings().get_int(key));
-  int threads = asked > 0 ? asked : std::max(1, usable_cpus() / std::max(1, ranks_here));
-  tensor::set_threads(threads);
-  invocation.settings().applied(key, std::to_string(threads), fmt::format("{} ranks of this host", ranks_here), "run");
-  return threads;
+void apply_threads(app::Invocation& invocation, std::string_view key, int ranks_here) {
+  tensor::set_threads(tool::apply_threads(invocation.settings(), key, ranks_here));
 }
 
 void apply_device(app::Invocation& invocation) {

@@ -12,8 +12,8 @@ namespace sf::run {
 // translates c10::Error to kSoftware, std::bad_alloc to kOs.
 int guarded(app::Invocation& invocation, const std::function<int()>& body);
 
-// Threads for this process: the setting, or (0) the CPUs it may use divided by `ranks_here`. Applied and echoed.
-int apply_threads(app::Invocation& invocation, std::string_view key, int ranks_here);
+// Threads for this process, as tool::apply_threads says.
+void apply_threads(app::Invocation& invocation, std::string_view key, int ranks_here);
 
 // Accepts the CPU; `engine.device = "cuda"` is kUnavailable with the reason (no library, or no GPU found).
 void apply_device(app::Invocation& invocation);

@@ -128,10 +128,6 @@ int eval_accept(app::Invocation& invocation) {
   EncodedPrompts prompts = encode_prompts(invocation, target);
   app::settle_settings(invocation);
   int64_t total = static_cast<int64_t>(prompts.encoded.size());
-  if (invocation.plan_only()) {
-    invocation.result(Json::object().set("prompts", total).set("draft_tokens", draft_tokens).dump());
-    return 0;
-  }
   Answers plain, drafted;
   auto keep = [&](Answers& into, const char* stage) {
     return [&, stage](const gen::Completion& done) {

@@ -13,10 +13,6 @@ int regenerate(app::Invocation& invocation) {
   gen::GenerateOptions options = generate_options(invocation, target);
   EncodedPrompts prompts = encode_prompts(invocation, target);
   app::settle_settings(invocation);
-  if (invocation.plan_only()) {
-    invocation.result(Json::object().set("prompts", static_cast<int64_t>(prompts.prompts.size())).dump());
-    return 0;
-  }
   return answer_into_file(invocation, target, options, prompts);
 }
 

@@ -3,15 +3,14 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <charconv>
-#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "config/apply.h"
 #include "run/entry.h"
 #include "text/tokenizer.h"
+#include "tool/prompts.h"
 
 namespace sf::run {
 namespace {
@@ -65,64 +64,11 @@ gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTar
 }
 
 EncodedPrompts encode_prompts(app::Invocation& invocation, const OpenTarget& target) {
-  EncodedPrompts result;
-  result.prompts = text::read_prompts(invocation.get("prompts"));
-  if (invocation.has("limit")) {
-    std::string text = invocation.get("limit");
-    size_t limit = 0;
-    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
-    SF_CHECK(error == std::errc() && end == text.data() + text.size() && limit > 0, Exit::kUsage,
-             "--limit {}: wanted a whole number from 1", text);
-    if (limit < result.prompts.size()) result.prompts.resize(limit);
-  }
-  SF_CHECK(!result.prompts.empty(), Exit::kData, "{} holds no prompt", invocation.get("prompts"));
-  int64_t room = target.model.decoder().max_positions;
-  std::set<std::string> ids;
-  for (const text::Prompt& prompt : result.prompts) {
-    SF_CHECK(ids.insert(prompt.id).second, Exit::kData, "{}: the id {} occurs twice; answers are kept by id",
-             invocation.get("prompts"), prompt.id);
-    gen::Prompt encoded{.sample = xxh3_64(prompt.id), .ids = target.encoder.encode_prompt(prompt.messages)};
-    SF_CHECK(static_cast<int64_t>(encoded.ids.size()) < room, Exit::kData,
-             "prompt {}: {} tokens, but this target has {} positions", prompt.id, encoded.ids.size(), room);
-    result.encoded.push_back(std::move(encoded));
-  }
+  tool::Prompts read = tool::read_prompts(invocation, target.encoder, target.model.decoder().max_positions);
+  EncodedPrompts result{std::move(read.prompts), {}};
+  for (size_t i = 0; i < result.prompts.size(); ++i)
+    result.encoded.push_back({.sample = xxh3_64(result.prompts[i].id), .ids = std::move(read.ids[i])});
   return result;
-}
-
-std::vector<std::string> eagle3_layers(const arch::Eagle3& draft) {
-  std::vector<std::string> layers;
-  for (int64_t layer : draft.capture_layers) layers.push_back(std::to_string(layer));
-  layers.push_back("final_norm");
-  return layers;
-}
-
-std::vector<std::string> dflash_layers(const arch::Dflash& draft) {
-  std::vector<std::string> layers;
-  for (int64_t layer : draft.capture_layers) layers.push_back(std::to_string(layer));
-  return layers;
-}
-
-CaptureWish capture_wish(const Json& draft_config) {
-  if (arch::is_dflash(draft_config)) {
-    arch::Dflash draft = arch::dflash_from_config(draft_config);
-    SF_CHECK(!draft.capture_layers.empty(), Exit::kConfig, "the draft's config.json names no target_layer_ids");
-    return {"dflash", draft.capture_layers, false, dflash_layers(draft)};
-  }
-  arch::Eagle3 draft = arch::eagle3_from_config(draft_config);
-  return {"eagle3", {draft.capture_layers.begin(), draft.capture_layers.end()}, true, eagle3_layers(draft)};
-}
-
-stream::Contract contract_of(const OpenTarget& target, const CaptureWish& wish) {
-  stream::Contract contract;
-  contract.algorithm = wish.algorithm;
-  contract.target = target.checkpoint.identity();
-  contract.tokenizer = target.encoder.tokenizer_digest();
-  contract.chat_template = target.encoder.template_digest();
-  contract.layers = wish.names;
-  contract.compute_dtype = name_of(target.compute);
-  contract.vocab = target.model.decoder().vocab;
-  contract.hidden = target.model.decoder().hidden;
-  return contract;
 }
 
 }  // namespace sf::run

@@ -5,8 +5,8 @@
 #include "data/collate.h"
 #include "model/dflash.h"
 #include "run/entry.h"
-#include "run/target.h"
 #include "run/train_draft.h"
+#include "tool/capture_wish.h"
 #include "train/dflash.h"
 
 namespace sf::run {
@@ -18,8 +18,7 @@ class Dflash : public DraftAlgorithm {
  public:
   Dflash(const DraftFiles& draft, config::Settings& settings)
       : shape_(arch::dflash_from_config(draft.files.config())),
-        tied_(draft.link.taken.contains(arch::kTargetHead) &&
-              draft.link.taken.at(arch::kTargetHead) == draft.link.taken.at(arch::kTargetEmbedding)),
+        tied_(draft.tied()),
         seed_(static_cast<uint64_t>(settings.get_int("training.seed"))) {
     anchors_ = Apply(settings, "every row", "data").whole("training.num_anchors");
     decay_ = Apply(settings, "every slot", "train").number("training.loss_decay_gamma");
@@ -32,7 +31,8 @@ class Dflash : public DraftAlgorithm {
     return std::make_unique<train::DflashObjective>(shape_, decay_);
   }
   stream::Contract samples() const override {
-    return {.algorithm = "dflash", .layers = dflash_layers(shape_), .vocab = shape_.vocab, .hidden = shape_.hidden};
+    return {
+        .algorithm = "dflash", .layers = tool::dflash_layers(shape_), .vocab = shape_.vocab, .hidden = shape_.hidden};
   }
   data::Feed::Collate collate(int64_t max_length, Dtype compute) const override {
     int64_t captured = std::ssize(shape_.capture_layers) * shape_.hidden;

@@ -10,25 +10,14 @@
 #include "run/entry.h"
 #include "run/samples.h"
 #include "run/training.h"
+#include "tensor/memory.h"
 #include "train/loop.h"
 
 namespace sf::run {
 namespace {
 
-namespace fs = std::filesystem;
 using config::Apply;
 constexpr double kDataWait = 600;  // of one position; the stream itself notices a dead producer much sooner
-
-DraftFiles open_draft(app::Invocation& invocation) {
-  ckpt::Checkpoint files = ckpt::Checkpoint::open(invocation.get("draft"));
-  ckpt::TargetLink link = ckpt::target_of(files);
-  std::string path = invocation.get("target", link.path);
-  SF_CHECK(fs::exists(path), Exit::kNoInput, "the target of draft {} is not at {}; give --target DIR",
-           files.dir().string(), path);
-  ckpt::Checkpoint target = ckpt::Checkpoint::open(path);
-  ckpt::check_target(files, target);
-  return {std::move(files), std::move(target), std::move(link)};
-}
 
 stream::Contract wanted_contract(const DraftFiles& draft, const DraftAlgorithm& algorithm) {
   stream::Contract wanted = algorithm.samples();
@@ -97,23 +86,24 @@ std::vector<const DraftVerb*> draft_verbs() {
 }
 
 int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
+  uint64_t idle_bytes = tensor::resident_bytes();
   apply_device(invocation);
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
-  DraftFiles draft = open_draft(invocation);
+  DraftFiles draft = tool::open_draft(invocation);
   std::unique_ptr<DraftAlgorithm> algorithm = verb.make(draft, invocation.settings());
   set_aside_foreign(invocation.settings(), verb);
   arch::ModelSpec spec = algorithm->spec();
   engine::EngineOptions engine_options = apply_engine(invocation, spec);
   std::vector<model::Segment> segments = algorithm->segments();
-  if (invocation.plan_only()) {
-    show_plan(invocation, engine::make_plan(spec, segments, engine_options, invocation.ranks().world));
-    return 0;
-  }
   std::unique_ptr<comm::Group> group = make_group(invocation);
   RunDir run(invocation, *group);
   std::unique_ptr<stream::Source> source = open_source(invocation, *group, wanted_contract(draft, *algorithm));
   engine::Engine engine(*group, spec, segments, engine_options);
   train::LoopOptions loop_options = apply_loop(invocation, source->contract().rows, algorithm->reference_quirks);
+  loop_options.idle_bytes = idle_bytes;
+  loop_options.constant_bytes = algorithm->constant_bytes();
+  loop_options.sample_bytes = sample_bytes(invocation, *source, loop_options);
+  loop_options.work_bytes = algorithm->work_bytes(engine.schedule());
   train::Checkpoints checkpoints(checkpoint_options(invocation, draft, *algorithm, source->contract()));
   std::unique_ptr<train::Objective> objective = algorithm->objective();
   data::Feed feed(*source, algorithm->collate(source->contract().max_length, engine_options.schedule.compute),

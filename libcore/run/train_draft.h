@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The training of a draft, whatever its algorithm: samples -> windows -> steps -> checkpoints, on one rank or many.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,18 +9,14 @@
 #include <vector>
 
 #include "app/command.h"
-#include "ckpt/draft.h"
 #include "data/feed.h"
 #include "engine/engine.h"
+#include "tool/draft_files.h"
 #include "train/objective.h"
 
 namespace sf::run {
 
-// A draft's files, and the target it belongs to.
-struct DraftFiles {
-  ckpt::Checkpoint files, target;
-  ckpt::TargetLink link;
-};
+using tool::DraftFiles;
 
 // What a run needs to know of an algorithm: its mathematics, its samples, what it keeps beside parameters.
 class DraftAlgorithm {
@@ -34,6 +31,13 @@ class DraftAlgorithm {
   // Buffers that every checkpoint holds, and frozen parameters that belong into it.
   virtual std::vector<NamedTensor> buffers() const { return {}; }
   virtual std::vector<std::string> also_frozen() const { return {}; }
+  // Bytes of tensors that stay from start to end and are no parameters.
+  virtual uint64_t constant_bytes() const { return 0; }
+  // LoopOptions::work_bytes of a run that follows `plan`, which outlives it.
+  virtual std::function<uint64_t(const model::Tensors& micro_batch)> work_bytes(const plan::Schedule& plan) const {
+    static_cast<void>(plan);
+    return {};
+  }
   // A parameter that is neither in the draft's files nor a whole tensor of the target's.
   virtual std::optional<engine::Engine::ReadInterval> reader(const std::string&) const { return std::nullopt; }
   bool reference_quirks = false;

@@ -6,10 +6,11 @@
 #include "config/apply.h"
 #include "data/collate.h"
 #include "model/eagle3.h"
+#include "plan/work.h"
 #include "run/entry.h"
-#include "run/target.h"
 #include "run/train_draft.h"
 #include "tensor/convert.h"
+#include "tool/capture_wish.h"
 #include "train/eagle3.h"
 
 namespace sf::run {
@@ -46,8 +47,10 @@ class Eagle3 : public DraftAlgorithm {
     return std::make_unique<train::Eagle3Objective>(vocabulary_, options_);
   }
   stream::Contract samples() const override {
-    return {
-        .algorithm = "eagle3", .layers = eagle3_layers(shape_), .vocab = shape_.vocab, .hidden = shape_.target_hidden};
+    return {.algorithm = "eagle3",
+            .layers = tool::eagle3_layers(shape_),
+            .vocab = shape_.vocab,
+            .hidden = shape_.target_hidden};
   }
   data::Feed::Collate collate(int64_t max_length, Dtype compute) const override {
     data::Eagle3Shape shape{shape_.vocab, shape_.target_hidden, max_length, compute};
@@ -56,6 +59,15 @@ class Eagle3 : public DraftAlgorithm {
   std::vector<NamedTensor> buffers() const override { return buffers_; }
   std::vector<std::string> also_frozen() const override {
     return shape_.norm_output ? std::vector<std::string>{} : std::vector<std::string>{"norm.weight"};
+  }
+
+  uint64_t constant_bytes() const override { return vocabulary_.t2d.nbytes() + vocabulary_.d2t.nbytes(); }
+  std::function<uint64_t(const model::Tensors&)> work_bytes(const plan::Schedule& plan) const override {
+    if (options_.lk.type != model::LkLoss::Type::kNone) return {};  // the shadows know the cross-entropy alone
+    return [this, compute = plan.options.compute](const model::Tensors& micro_batch) {
+      return plan::eagle3_work(shape_, options_.unroll, compute,
+                               model::eagle3_batch(micro_batch, vocabulary_, options_));
+    };
   }
 
   // Elements of the target head's rows that belong to the draft vocabulary, row by row.

@@ -7,10 +7,11 @@
 #include "data/feed.h"
 #include "engine/engine.h"
 #include "model/sft.h"
-#include "run/chats.h"
 #include "run/entry.h"
 #include "run/train_draft.h"
 #include "run/training.h"
+#include "tensor/memory.h"
+#include "tool/chats.h"
 #include "train/loop.h"
 #include "train/sft.h"
 
@@ -33,7 +34,7 @@ Model open_model(app::Invocation& invocation) {
   return {std::move(files), std::move(encoder), std::move(decoder)};
 }
 
-stream::Contract contract_of(const Model& model, const Chats& chats, Dtype compute) {
+stream::Contract contract_of(const Model& model, const tool::Chats& chats, Dtype compute) {
   stream::Contract contract;
   contract.algorithm = "sft";
   contract.target = model.files.identity();
@@ -90,6 +91,7 @@ train::Stop wanted_stop(app::Invocation& invocation) {
 }
 
 int train_sft(app::Invocation& invocation) {
+  uint64_t idle_bytes = tensor::resident_bytes();
   apply_device(invocation);
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
   Model model = open_model(invocation);
@@ -98,20 +100,17 @@ int train_sft(app::Invocation& invocation) {
   without.nothing("training.reference_quirks");
   for (const DraftVerb* draft : draft_verbs())
     for (std::string_view key : draft->settings) without.nothing(key);
-  arch::ModelSpec spec = model::sft_spec(model.decoder);
+  arch::ModelSpec spec = arch::describe_training(model.decoder);
   std::vector<model::Segment> segments = model::sft_segments(model.decoder);
-  if (invocation.plan_only()) {
-    show_plan(invocation, engine::make_plan(spec, segments, engine_options, invocation.ranks().world));
-    return 0;
-  }
-  Chats chats = read_chats(invocation, model.encoder, model.decoder.max_positions);
+  tool::Chats chats = tool::read_chats(invocation, model.encoder, model.decoder.max_positions);
   std::unique_ptr<comm::Group> group = make_group(invocation);
   RunDir run(invocation, *group);
-  if (group->rank() == 0) write_rejected(invocation, chats.rows, run.path() / "rejected.jsonl");
+  if (group->rank() == 0) tool::write_rejected(invocation, chats.rows, run.path() / "rejected.jsonl");
   stream::Contract contract = contract_of(model, chats, engine_options.schedule.compute);
-  std::unique_ptr<stream::Source> source = chat_source(std::move(chats), contract);
+  std::unique_ptr<stream::Source> source = tool::chat_source(std::move(chats), contract);
   engine::Engine engine(*group, spec, segments, engine_options);
   train::LoopOptions loop_options = apply_loop(invocation, contract.rows, false);
+  loop_options.idle_bytes = idle_bytes;
   train::Checkpoints checkpoints(checkpoint_options(invocation, model, spec, contract));
   train::SftObjective objective;
   auto collate = [&](std::span<const stream::Sample> samples) {

@@ -40,11 +40,36 @@ void check_same_run(app::Invocation& invocation, const ckpt::Manifest& before, c
                                   value.dump()));
 }
 
+// "memory of rank 1, MiB: at rest 4.10 (plan 4.10), peak 18.00 (plan 18.20), resident 21.30 (plan 18.20)"
+std::string memory_line(const train::MemoryUse& use, size_t rank) {
+  auto pair = [](std::string_view name, uint64_t measured, uint64_t predicted) {
+    std::string text = fmt::format("{} {:.2f}", name, static_cast<double>(measured) / 1048576.0);
+    return predicted > 0 ? text + fmt::format(" (plan {:.2f})", static_cast<double>(predicted) / 1048576.0) : text;
+  };
+  return fmt::format("memory of rank {}, MiB: {}, {}, {}", rank,
+                     pair("at rest", use.at_rest_measured, use.at_rest_predicted),
+                     pair("peak", use.peak_measured, use.peak_predicted),
+                     pair("resident", use.resident_measured, use.resident_predicted));
+}
+
+Json memory_json(const std::vector<train::MemoryUse>& ranks) {
+  Json list = Json::array();
+  for (const train::MemoryUse& use : ranks)
+    list.push(Json::object()
+                  .set("at_rest_predicted", use.at_rest_predicted)
+                  .set("at_rest_measured", use.at_rest_measured)
+                  .set("peak_predicted", use.peak_predicted)
+                  .set("peak_measured", use.peak_measured)
+                  .set("resident_predicted", use.resident_predicted)
+                  .set("resident_measured", use.resident_measured));
+  return list;
+}
+
 }  // namespace
 
 RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocation.get("output")) {
   std::optional<Error> failure;
-  if (group.rank() == 0 && !invocation.plan_only()) {
+  if (group.rank() == 0) {
     try {
       refuse_what_is_no_run(path_);
       std::error_code error;
@@ -74,7 +99,7 @@ void RunDir::choose(app::Invocation& invocation) {
     resume_ = ckpt::latest_checkpoint(path_);
   } else if (resume != "none") {
     resume_ = fs::path(resume);
-  } else if (!invocation.plan_only()) {
+  } else {
     std::optional<fs::path> found = ckpt::latest_checkpoint(path_);
     SF_CHECK(!found, Exit::kCantCreate, "{} holds a run already ({}); give --resume auto to go on, or another -o",
              path_.string(), found->filename().string());
@@ -135,17 +160,22 @@ train::Progress resume(app::Invocation& invocation, const RunDir& run, train::Ch
   return progress;
 }
 
-void show_plan(app::Invocation& invocation, const plan::Schedule& schedule) {
-  Json json = Json::object().set("digest", schedule.digest()).set("plan", schedule.text());
-  invocation.result(invocation.json_output() ? json.dump() : schedule.text());
-}
-
 Json numerics(app::Invocation& invocation) {
   Json info = app::build_info();
   return Json::object()
       .set("world", int64_t{invocation.ranks().world})
       .set("threads", int64_t{tensor::threads()})
       .set("build", std::move(info));
+}
+
+uint64_t sample_bytes(app::Invocation& invocation, const stream::Source& source, const train::LoopOptions& options) {
+  if (std::filesystem::is_directory(invocation.get("from"))) return 0;
+  const stream::Contract& contract = source.contract();
+  uint64_t width = contract.layers.size() * static_cast<uint64_t>(contract.hidden);
+  uint64_t row = static_cast<uint64_t>(contract.max_length) * width * (contract.feature_dtype == "F32" ? 4 : 2);
+  auto credit = static_cast<uint64_t>(invocation.settings().get_int("stream.credit_mib")) << 20;
+  return std::min(credit,
+                  2 * options.windows.window_positions() / static_cast<uint64_t>(invocation.ranks().world) * row);
 }
 
 // Writes metrics.jsonl, and every training.log_every steps a line for people.
@@ -226,8 +256,10 @@ MetricSink* RunReport::sink() {
 int RunReport::finish(const train::LoopEnd& end) {
   int status = static_cast<int>(end.exit);
   if (sink_) {
-    sink_->writer().event("end", end.progress.step,
-                          Json::object().set("status", int64_t{status}).set("reason", end.reason));
+    for (size_t rank = 0; rank < end.memory.size(); ++rank)
+      if (end.memory[rank].peak_measured > 0) invocation_.log(memory_line(end.memory[rank], rank));
+    Json facts = Json::object().set("status", int64_t{status}).set("reason", end.reason);
+    sink_->writer().event("end", end.progress.step, facts.set("memory", memory_json(end.memory)));
     if (end.progress.voids) invocation_.log(fmt::format("{} positions were void", end.progress.voids));
     if (end.progress.skipped)
       invocation_.warn(fmt::format("{} steps were skipped: non-finite gradients", end.progress.skipped));

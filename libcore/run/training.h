@@ -13,6 +13,7 @@
 #include "report/metrics.h"
 #include "report/spans.h"
 #include "stream/sample.h"
+#include "stream/source.h"
 #include "train/loop.h"
 
 namespace sf::run {
@@ -40,7 +41,7 @@ class RunDir {
   std::optional<std::filesystem::path> resume_;
 };
 
-// [engine] and [shard] into options for a model.
+// [engine] and [shard] into options for a model, by the function that --plan uses too.
 engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::ModelSpec& spec);
 // [training] into the loop's options for a data set of `rows` rows.
 train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool reference_quirks);
@@ -49,8 +50,8 @@ train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool r
 // result will then be that of no single set of settings.
 train::Progress resume(app::Invocation& invocation, const RunDir& run, train::Checkpoints& checkpoints,
                        engine::Engine& engine, const stream::Contract& samples);
-// The result of --plan.
-void show_plan(app::Invocation& invocation, const plan::Schedule& schedule);
+// Of samples under way to this rank: those of two windows, at most the credit; none from a directory.
+uint64_t sample_bytes(app::Invocation& invocation, const stream::Source& source, const train::LoopOptions& options);
 // Threads, instruction set and library versions that bits depend on.
 Json numerics(app::Invocation& invocation);
 

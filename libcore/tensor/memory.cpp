@@ -6,8 +6,11 @@
 
 #include <bit>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -162,6 +165,15 @@ void mark_memory() {
 }
 void release_cached() {
   cache().release();
+}
+
+uint64_t resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  uint64_t bytes = 0;
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("RssAnon:") || line.starts_with("RssShmem:"))
+      bytes += std::strtoull(line.c_str() + line.find(':') + 1, nullptr, 10) * 1024;
+  return bytes;
 }
 
 }  // namespace sf::tensor

@@ -18,7 +18,9 @@ struct MemoryCounters {
 void install_allocator();
 
 MemoryCounters memory();
-void mark_memory();     // peak := allocated, os_requests := 0
+void mark_memory();  // peak := allocated, os_requests := 0
+// Anonymous and shared memory of this process that is in RAM now; mapped files are not in it.
+uint64_t resident_bytes();
 void release_cached();  // gives cached large blocks back to the system
 
 }  // namespace sf::tensor

@@ -2,7 +2,9 @@
 #include "tool/apply_schedule.h"
 
 #include <fmt/core.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"
@@ -55,7 +57,20 @@ std::map<std::string, plan::Residency> apply_tables(config::Settings& settings, 
   return tables;
 }
 
+int usable_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
 }  // namespace
+
+int apply_threads(config::Settings& settings, std::string_view key, int ranks_here) {
+  int asked = static_cast<int>(settings.get_int(key));
+  int threads = asked > 0 ? asked : std::max(1, usable_cpus() / std::max(1, ranks_here));
+  settings.applied(key, std::to_string(threads), fmt::format("{} ranks of this host", ranks_here), "run");
+  return threads;
+}
 
 plan::ScheduleOptions apply_schedule(config::Settings& settings, const arch::ModelSpec& spec, int world) {
   config::Apply segments(settings, "every segment", "engine");

@@ -108,9 +108,7 @@ PlanRequest dflash_request(config::Settings& settings, const arch::Dflash& draft
 }
 
 PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model, const Samples& samples, int world) {
-  arch::ModelSpec spec = arch::describe(model);
-  for (arch::Parameter& parameter : spec.parameters) parameter.trainable = true;
-  PlanRequest request = request_of(settings, "sft", std::move(spec), samples.width, world);
+  PlanRequest request = request_of(settings, "sft", arch::describe_training(model), samples.width, world);
   request.load.input_bytes = 3 * tensor_bytes(request.rows * request.width, Dtype::kI64);
   return request;
 }

@@ -93,6 +93,7 @@ LoopEnd Loop::run_steps() {
       return leave(agreed.failure, who);
     }
     if (agreed.stop) return leave(Exit::kAgain, "stopped by request");
+    note_work(window.batches, window.batch_counts);
     compute_began_ = monotonic_s();
     update(agreed, train(window, agreed));
     phase(comm::Span::Kind::kPublish);
@@ -104,10 +105,11 @@ LoopEnd Loop::run_steps() {
 }
 
 LoopEnd Loop::leave(Exit exit, std::string reason) {
+  std::vector<MemoryUse> memory = memory_of_all();
   std::filesystem::path published;
   if (progress_.step > 0) published = checkpoints_.save(engine_, progress_);
   feed_.finish();
-  return {exit, std::move(reason), std::move(published), progress_};
+  return {exit, std::move(reason), std::move(published), progress_, std::move(memory)};
 }
 
 Deadline Loop::deadline(double more_s) const {
@@ -235,6 +237,7 @@ void Loop::update(const Agreed& agreed, const std::vector<double>& sums) {
   progress_.skipped_in_a_row = result.skipped ? progress_.skipped_in_a_row + 1
                                : trained      ? 0
                                               : progress_.skipped_in_a_row;
+  note_memory();
   if (sink_) report(agreed, sums, lr, result);
   SF_CHECK(progress_.skipped_in_a_row < options_.skip_limit, Exit::kData,
            "{} steps in a row had a non-finite gradient and were skipped, the last at {}; the last checkpoint is {}",
@@ -276,10 +279,7 @@ void Loop::report_machine(const Agreed& agreed) {
   sink_->scalar(step, "time_backward_s", times.backward);
   sink_->scalar(step, "time_communication_s", times.communication);
   sink_->scalar(step, "time_optimizer_s", times.optimizer);
-  for (auto [kind, memory] : {std::pair("predicted", engine_.predicted()), std::pair("measured", engine_.measured())}) {
-    sink_->scalar(step, std::string("memory_at_rest_") + kind, static_cast<double>(memory.at_rest));
-    sink_->scalar(step, std::string("memory_peak_") + kind, static_cast<double>(memory.peak_allocated));
-  }
+  report_memory();
 }
 
 }  // namespace sf::train

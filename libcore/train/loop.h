@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/metric_sink.h"
@@ -40,6 +41,20 @@ struct LoopOptions {
   int64_t checkpoint_every = 0;  // steps; 0: only at the end and when stopped
   int64_t skip_limit = 10;       // steps in a row with a non-finite gradient that end the run
   double call_deadline_s = 120;  // of the loop's own collectives, on top of the wait for data
+  // Of this process, for the prediction: tensors that stay and are no parameters; samples under way, outside of
+  // tensors; resident memory before anything of the run was there.
+  uint64_t constant_bytes = 0, sample_bytes = 0, idle_bytes = 0;
+  // The most bytes that forward and backward of this micro-batch hold in tensors, its inputs apart, as the plan says
+  // it. Not set: the plan does not say.
+  std::function<uint64_t(const model::Tensors& micro_batch)> work_bytes;
+};
+
+// Bytes of one rank, predicted beside measured. Peak: in tensors. Resident: above the idle process, at the end of a
+// step. Predicted peak and resident are 0 if the plan does not know the work of a micro-batch.
+struct MemoryUse {
+  uint64_t at_rest_predicted = 0, at_rest_measured = 0;
+  uint64_t peak_predicted = 0, peak_measured = 0;
+  uint64_t resident_predicted = 0, resident_measured = 0;
 };
 
 // What is asked of the loop at a step's start; kPublish: a checkpoint, then go on.
@@ -51,6 +66,7 @@ struct LoopEnd {
   std::string reason;                // empty for kOk
   std::filesystem::path checkpoint;  // the last one published; empty before the first step
   Progress progress;
+  std::vector<MemoryUse> memory;  // by rank, equal on all
 };
 
 class Loop {
@@ -77,6 +93,10 @@ class Loop {
   void report(const Agreed& agreed, const std::vector<double>& sums, double lr, const engine::StepResult& result);
   void report_machine(const Agreed& agreed);
   void phase(comm::Span::Kind kind);
+  void note_work(const std::vector<data::Batch>& batches, const std::vector<std::vector<int64_t>>& counts);
+  void note_memory();
+  void report_memory();
+  std::vector<MemoryUse> memory_of_all();
   LoopEnd leave(Exit exit, std::string reason);
   Deadline deadline(double more_s = 0) const;
 
@@ -92,6 +112,7 @@ class Loop {
   double data_s_ = 0;
   double step_began_ = 0, compute_began_ = 0, compute_s_ = 0;
   uint64_t bytes_before_ = 0;
+  MemoryUse memory_;
 };
 
 }  // namespace sf::train

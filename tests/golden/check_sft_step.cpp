@@ -63,7 +63,7 @@ struct Step {
         file(given.tensors()),
         real(std::move(checkpoint)),
         decoder(arch::decoder_from_config(real ? real->config() : given.json.at("config"))),
-        spec(model::sft_spec(decoder)),
+        spec(arch::describe_training(decoder)),
         engine(*group, spec, model::sft_segments(decoder), {}) {
     for (const arch::Parameter& p : spec.parameters) {
       engine.load(p.name, [&](int64_t lo, int64_t hi, std::span<float> to) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/chats.h"
+#include "tool/chats.h"
 
 #include <fmt/core.h>
 
@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "config/apply.h"
 
-namespace sf::run {
+namespace sf::tool {
 namespace {
 
 class ChatSource : public stream::Source {
@@ -106,4 +106,4 @@ std::unique_ptr<stream::Source> chat_source(Chats chats, stream::Contract contra
   return std::make_unique<ChatSource>(std::move(chats), std::move(contract));
 }
 
-}  // namespace sf::run
+}  // namespace sf::tool

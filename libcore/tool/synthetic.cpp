@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/synthetic.h"
+#include "tool/synthetic.h"
 
 #include <fmt/format.h>
 
@@ -13,11 +13,10 @@
 #include "base/rng.h"
 #include "ckpt/draft.h"
 #include "config/apply.h"
-#include "run/answers.h"
-#include "run/target.h"
 #include "stream/feature_dir.h"
+#include "tool/capture_wish.h"
 
-namespace sf::run {
+namespace sf::tool {
 namespace {
 
 namespace fs = std::filesystem;
@@ -174,7 +173,8 @@ stream::Sample synthetic_sample(const stream::Contract& contract, uint64_t row) 
 int synthetic_features(app::Invocation& invocation) {
   for (const char* option : {"target", "draft", "data", "rejected", "handle-file"})
     SF_CHECK(!invocation.has(option), Exit::kUsage, "--{} has no part in --synthetic, which computes nothing", option);
-  refuse_existing(invocation.get("output"));
+  const std::string out = invocation.get("output");
+  SF_CHECK(!fs::exists(out), Exit::kCantCreate, "{} exists; remove it or choose another -o", out);
   stream::Contract contract = synthetic_contract(invocation.get("synthetic"));
   contract.rows = static_cast<uint64_t>(whole_number("--n", invocation.get("n", "256"), kMostRows));
   contract = complete(invocation, std::move(contract));
@@ -184,7 +184,7 @@ int synthetic_features(app::Invocation& invocation) {
     invocation.result(contract.to_json().set("bytes", bytes).dump(2));
     return 0;
   }
-  stream::FeatureWriter writer(invocation.get("output"), contract, 0, invocation.command_line());
+  stream::FeatureWriter writer(out, contract, 0, invocation.command_line());
   for (uint64_t row = 0; row < contract.rows; ++row) {
     if (writer.has(row)) continue;
     if (invocation.stop() != app::Stop::kNone) {
@@ -202,4 +202,4 @@ int synthetic_features(app::Invocation& invocation) {
   return 0;
 }
 
-}  // namespace sf::run
+}  // namespace sf::tool

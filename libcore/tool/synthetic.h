@@ -7,7 +7,7 @@
 #include "app/command.h"
 #include "stream/sample.h"
 
-namespace sf::run {
+namespace sf::tool {
 
 // What a shape's contract says; rows, length, dtype and order are still to be set.
 //   "qwen3-8b", "qwen3-8b/8": a known model, hidden size and vocabulary divided by a scale; belongs to no target
@@ -21,4 +21,4 @@ stream::Sample synthetic_sample(const stream::Contract& contract, uint64_t row);
 // sf-capture features --synthetic SHAPE --n N -o DIR.
 int synthetic_features(app::Invocation& invocation);
 
-}  // namespace sf::run
+}  // namespace sf::tool

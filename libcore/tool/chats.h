@@ -9,7 +9,7 @@
 #include "stream/source.h"
 #include "text/chat.h"
 
-namespace sf::run {
+namespace sf::tool {
 
 struct Chats {
   std::vector<text::ChatRow> rows;  // at least one
@@ -35,4 +35,4 @@ void write_rejected(app::Invocation& invocation, const std::vector<text::ChatRow
 // describe().
 std::unique_ptr<stream::Source> chat_source(Chats chats, stream::Contract contract);
 
-}  // namespace sf::run
+}  // namespace sf::tool

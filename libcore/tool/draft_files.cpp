@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/draft_files.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "arch/model_spec.h"
+#include "base/error.h"
+
+namespace sf::tool {
+
+bool DraftFiles::tied() const {
+  auto head = link.taken.find(arch::kTargetHead), embedding = link.taken.find(arch::kTargetEmbedding);
+  return head != link.taken.end() && embedding != link.taken.end() && head->second == embedding->second;
+}
+
+DraftFiles open_draft(app::Invocation& invocation) {
+  ckpt::Checkpoint files = ckpt::Checkpoint::open(invocation.get("draft"));
+  ckpt::TargetLink link = ckpt::target_of(files);
+  std::string path = invocation.get("target", link.path);
+  SF_CHECK(std::filesystem::exists(path), Exit::kNoInput, "the target of draft {} is not at {}; give --target DIR",
+           files.dir().string(), path);
+  ckpt::Checkpoint target = ckpt::Checkpoint::open(path);
+  ckpt::check_target(files, target);
+  return {std::move(files), std::move(target), std::move(link)};
+}
+
+}  // namespace sf::tool

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// A draft's files, and the target it belongs to.
+#pragma once
+#include "app/command.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/draft.h"
+
+namespace sf::tool {
+
+struct DraftFiles {
+  ckpt::Checkpoint files, target;
+  ckpt::TargetLink link;
+
+  // Whether the draft takes head and embedding from one table of the target.
+  bool tied() const;
+};
+// --draft, and its target from --target or from where it was when the draft was made. kNoInput if it is not there;
+// kProtocol if it is another.
+DraftFiles open_draft(app::Invocation& invocation);
+
+}  // namespace sf::tool

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// --plan of the verbs that run a target.
+#include "tool/plan_compute.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "arch/decoder.h"
+#include "arch/eagle3.h"
+#include "base/error.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/draft.h"
+#include "config/apply.h"
+#include "text/chat.h"
+#include "tool/capture_wish.h"
+#include "tool/chats.h"
+#include "tool/memory_limit.h"
+#include "tool/prompts.h"
+#include "tool/synthetic.h"
+
+namespace sf::tool {
+namespace {
+
+namespace fs = std::filesystem;
+using config::Apply;
+
+// A decoder in the type it computes in: bytes of its weights, and of one token's keys and values.
+struct TargetBytes {
+  arch::Decoder shape;
+  Dtype compute = Dtype::kF32;
+  uint64_t weights = 0, cache_token = 0;
+  int64_t parameters = 0;
+};
+
+TargetBytes target_bytes(app::Invocation& invocation, const ckpt::Checkpoint& target) {
+  TargetBytes bytes{.shape = arch::decoder_from_config(target.config())};
+  bytes.compute = *dtype_from_config(Apply(invocation.settings(), "every layer", "gen").word("target.compute_dtype"));
+  bytes.parameters = arch::describe(bytes.shape).parameter_count();
+  bytes.weights = static_cast<uint64_t>(bytes.parameters) * size_of(bytes.compute);
+  bytes.cache_token = static_cast<uint64_t>(2 * bytes.shape.layers * bytes.shape.kv_heads * bytes.shape.head_dim) *
+                      size_of(bytes.compute);
+  return bytes;
+}
+
+void print_record(app::Invocation& invocation, const Json& record) {
+  if (invocation.json_output()) return invocation.result(record.dump());
+  for (const auto& [key, value] : record.as_object())
+    invocation.result(fmt::format("{:<18} {}", key, value.is_string() ? value.as_string() : value.dump()));
+}
+
+// What is left belongs to the run: a temperature changes no byte.
+void settle(app::Invocation& invocation) {
+  config::Settings& settings = invocation.settings();
+  for (const std::string& key : settings.unapplied())
+    settings.applied(key, settings.shown(key), "the run alone", "tool");
+  app::settle_settings(invocation);
+}
+
+void check_fits(uint64_t weights, uint64_t cache, std::string_view advice) {
+  MemoryLimit limit = memory_limit("", 1);
+  SF_CHECK(limit.bytes == 0 || weights + cache <= limit.bytes, Exit::kConfig,
+           "does not fit: {} bytes of weights and {} of keys and values, {} may be used ({}): {} bytes too many; {}",
+           weights, cache, limit.bytes, limit.origin, weights + cache - limit.bytes, advice);
+}
+
+// Free where `path` would be written: at the nearest folder that exists.
+uint64_t free_disk(const fs::path& path) {
+  fs::path at = fs::absolute(path);
+  std::error_code ignored;
+  while (!fs::exists(at, ignored) && at.has_parent_path() && at != at.parent_path()) at = at.parent_path();
+  fs::space_info space = fs::space(at, ignored);
+  return ignored ? 0 : space.available;
+}
+
+struct Answers {
+  TargetBytes target;
+  uint64_t cache_bytes = 0;
+  Json record;
+};
+
+Answers count_answers(app::Invocation& invocation) {
+  ckpt::Checkpoint target = ckpt::Checkpoint::open(invocation.get("target"));
+  Answers answers{.target = target_bytes(invocation, target)};
+  int64_t positions = answers.target.shape.max_positions, longest = 0;
+  Prompts prompts = read_prompts(invocation, text::ChatEncoder::open(target.dir()), positions);
+  for (const std::vector<int32_t>& ids : prompts.ids) longest = std::max(longest, std::ssize(ids));
+  Apply each(invocation.settings(), "every answer", "gen");
+  int64_t most = each.whole("generate.max_new_tokens"), batch = each.whole("generate.batch");
+  int64_t count = std::ssize(prompts.ids), length = std::min(longest + most, positions);
+  answers.cache_bytes = static_cast<uint64_t>(std::min(batch, count) * length) * answers.target.cache_token;
+  answers.record = Json::object()
+                       .set("parameters", answers.target.parameters)
+                       .set("prompts", count)
+                       .set("longest_prompt", longest)
+                       .set("tokens_at_most", count * std::min(most, positions))
+                       .set("weight_bytes", answers.target.weights)
+                       .set("cache_bytes", answers.cache_bytes);
+  return answers;
+}
+
+int show_answers(app::Invocation& invocation, const Answers& answers) {
+  settle(invocation);
+  print_record(invocation, answers.record);
+  check_fits(answers.target.weights, answers.cache_bytes,
+             "a smaller generate.batch or generate.max_new_tokens, or target.compute_dtype=bf16, needs less");
+  return 0;
+}
+
+}  // namespace
+
+int capture_features_plan(app::Invocation& invocation) {
+  if (invocation.has("synthetic")) return synthetic_features(invocation);
+  ckpt::Checkpoint draft = ckpt::Checkpoint::open(invocation.get("draft"));
+  CaptureWish wish = capture_wish(draft.config());
+  ckpt::Checkpoint target = ckpt::Checkpoint::open(invocation.get("target"));
+  ckpt::check_target(draft, target);
+  text::ChatEncoder encoder = text::ChatEncoder::open(target.dir());
+  TargetBytes bytes = target_bytes(invocation, target);
+  Chats chats = read_chats(invocation, encoder, bytes.shape.max_positions);
+  stream::Contract contract = contract_of(target, encoder, bytes.compute, wish);
+  chats.describe(contract);
+  Dtype feature = *dtype_from_config(Apply(invocation.settings(), "every sample", "run").word("capture.feature_dtype"));
+  contract.feature_dtype = name_of(feature);
+  int64_t tokens = 0, longest = 0, voids = 0;
+  for (const text::ChatRow& row : chats.rows) {
+    voids += !row.rejected.empty();
+    tokens += std::ssize(row.encoded.ids);
+    longest = std::max(longest, std::ssize(row.encoded.ids));
+  }
+  uint64_t state = static_cast<uint64_t>(bytes.shape.hidden) * size_of(feature), ids = wish.teacher ? 13 : 5;
+  uint64_t features = static_cast<uint64_t>(tokens) * (wish.names.size() * state + ids);
+  uint64_t cache = static_cast<uint64_t>(longest) * bytes.cache_token;
+  settle(invocation);
+  print_record(invocation, Json::object()
+                               .set("parameters", bytes.parameters)
+                               .set("rows", std::ssize(chats.rows))
+                               .set("void_rows", voids)
+                               .set("tokens", tokens)
+                               .set("longest_row", longest)
+                               .set("weight_bytes", bytes.weights)
+                               .set("cache_bytes", cache)
+                               .set("feature_bytes", features)
+                               .set("disk_bytes", invocation.has("output") ? features : uint64_t{0})
+                               .set("contract", contract.to_json()));
+  check_fits(bytes.weights, cache, "a smaller capture.max_length, or target.compute_dtype=bf16, needs less");
+  if (!invocation.has("output")) return 0;
+  uint64_t room = free_disk(invocation.get("output"));
+  SF_CHECK(features <= room, Exit::kConfig,
+           "does not fit: {} bytes of features, {} free for {}: {} bytes too many; capture.feature_dtype=bf16 or a "
+           "stream needs less",
+           features, room, invocation.get("output"), features - room);
+  return 0;
+}
+
+int answers_plan(app::Invocation& invocation) {
+  return show_answers(invocation, count_answers(invocation));
+}
+
+int accept_plan(app::Invocation& invocation) {
+  ckpt::Checkpoint draft = ckpt::Checkpoint::open(invocation.get("draft"));
+  arch::Eagle3 shape = arch::eagle3_from_config(draft.config());
+  ckpt::check_target(draft, ckpt::Checkpoint::open(invocation.get("target")));
+  Answers answers = count_answers(invocation);
+  int64_t parameters = arch::describe(shape).parameter_count();
+  answers.record.set("draft_parameters", parameters)
+      .set("draft_tokens", Apply(invocation.settings(), "each verification", "gen").whole("speculation.draft_tokens"));
+  answers.target.weights += static_cast<uint64_t>(parameters) * size_of(answers.target.compute);
+  return show_answers(invocation, answers);
+}
+
+}  // namespace sf::tool

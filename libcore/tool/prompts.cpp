@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/prompts.h"
+
+#include <charconv>
+#include <set>
+#include <string>
+
+#include "base/error.h"
+
+namespace sf::tool {
+
+Prompts read_prompts(app::Invocation& invocation, const text::ChatEncoder& encoder, int64_t positions) {
+  Prompts result{text::read_prompts(invocation.get("prompts")), {}};
+  if (invocation.has("limit")) {
+    std::string text = invocation.get("limit");
+    size_t limit = 0;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
+    SF_CHECK(error == std::errc() && end == text.data() + text.size() && limit > 0, Exit::kUsage,
+             "--limit {}: wanted a whole number from 1", text);
+    if (limit < result.prompts.size()) result.prompts.resize(limit);
+  }
+  SF_CHECK(!result.prompts.empty(), Exit::kData, "{} holds no prompt", invocation.get("prompts"));
+  std::set<std::string> ids;
+  for (const text::Prompt& prompt : result.prompts) {
+    SF_CHECK(ids.insert(prompt.id).second, Exit::kData, "{}: the id {} occurs twice; answers are kept by id",
+             invocation.get("prompts"), prompt.id);
+    result.ids.push_back(encoder.encode_prompt(prompt.messages));
+    SF_CHECK(std::ssize(result.ids.back()) < positions, Exit::kData,
+             "prompt {}: {} tokens, but this target has {} positions", prompt.id, result.ids.back().size(), positions);
+  }
+  return result;
+}
+
+}  // namespace sf::tool
