@@ -2,7 +2,8 @@
 // One step of supervised fine-tuning as transformers takes it: the loss and every gradient, through collation,
 // objective and engine; on a real model the norm of every gradient and sampled elements. Bounds: losses 1e-5 relative
 // (fp32 sums in another order); gradients of the tiny models 2e-5 absolute; of the real one, 30 layers deep, 1e-4 of
-// the parameter's largest element and norms 1e-4 relative (tiny models: 1e-5).
+// the parameter's largest element, three times the worst of its 272 parameters as measured (3.3e-5, the sums' order;
+// the same on one thread and two), and norms 1e-4 relative (tiny models: 1e-5).
 #include <ATen/ops/from_blob.h>
 
 #include <cmath>
@@ -21,7 +22,7 @@
 namespace sf::golden {
 namespace {
 
-constexpr double kGradientBound = 2e-5, kSampleBound = 5e-4;
+constexpr double kGradientBound = 2e-5, kSampleBound = 1e-4;
 
 Outcome near(const std::string& what, double found, double wanted, double relative) {
   if (std::abs(found - wanted) <= relative * std::abs(wanted)) return Outcome::passed();
