@@ -12,6 +12,7 @@ namespace sf::arch {
 namespace {
 
 constexpr std::string_view kArchitecture = "LlamaForCausalLMEagle3";
+constexpr const char* kEmbedding = "embed_tokens.weight";
 constexpr std::string_view kLayersKey = "eagle_aux_hidden_state_layer_ids";
 
 void check_kind(const Json& config) {
@@ -147,7 +148,7 @@ ModelSpec describe(const Eagle3& e) {
   };
   const std::string matrix = "normal:0.02", mid = "midlayer.";
   int64_t q = e.heads * e.head_dim, kv = e.kv_heads * e.head_dim;
-  add("embed_tokens.weight", {e.vocab, e.hidden}, "copy:model.embed_tokens.weight", false);
+  add(kEmbedding, {e.vocab, e.hidden}, "copy:model.embed_tokens.weight", false);
   add("fc.weight", {e.hidden, 3 * e.target_hidden}, matrix);
   for (int i = 0; e.fc_norm && i < 3; ++i) add(fmt::format("fc_norm.{}.weight", i), {e.target_hidden}, "ones");
   add(mid + "hidden_norm.weight", {e.hidden}, "ones");
@@ -166,7 +167,7 @@ ModelSpec describe(const Eagle3& e) {
                   {"d2t", {e.draft_vocab}, Dtype::kI64, true},
                   {"rotary", {e.head_dim / 2}, Dtype::kF32, false}};
   spec.segments.push_back(std::move(segment));
-  spec.tables = {{"embed_tokens.weight", true, false, true}};
+  spec.tables = {{kEmbedding, true, false, true, true}};
   return spec;
 }
 
@@ -189,12 +190,16 @@ ModelSpec describe_training(const Eagle3& draft) {
   for (Parameter& parameter : spec.parameters)
     if (parameter.name == "norm.weight" && !draft.norm_output) parameter.trainable = false;
   spec.parameters.push_back({kTargetHead, {draft.draft_vocab, draft.target_hidden}, false, ""});
-  Segment& segment = spec.segments.front();
-  segment.reads = {"input_ids",  "loss_mask",  "target_top1", "hidden_state",
-                   "final_norm", "target_lse", "lengths",     "step_weights"};
-  segment.writes = {"loss", "step_sums"};
-  segment.parameters.push_back(kTargetHead);
-  spec.tables.push_back({kTargetHead, false, true, true});
+  Segment steps = std::move(spec.segments.front());
+  steps.reads = {"input_ids",  "loss_mask", "target_top1",  "hidden_state", "final_norm",
+                 "target_lse", "lengths",   "step_weights", "token_rows"};
+  steps.writes = {"loss", "step_sums"};
+  std::erase(steps.parameters, kEmbedding);
+  steps.parameters.push_back(kTargetHead);
+  spec.segments = {{"tokens", {}, {"input_ids"}, {"token_ids"}, 0},
+                   {"embed", {kEmbedding}, {"token_ids"}, {"token_rows"}, 0},
+                   std::move(steps)};
+  spec.tables = {{kEmbedding, true, false, false, true}, {kTargetHead, false, true, true}};
   return spec;
 }
 

@@ -51,7 +51,8 @@ ModelSpec describe(const Eagle3& draft);
 //   the state guesses the token before the wanted one and should not insist.
 std::string warm_start(const Eagle3& draft, const Decoder& target, const std::string& parameter);
 // For training: one more frozen parameter, the rows of the teacher's head that belong to the draft vocabulary
-// (kTargetHead, [Vd, Ht]), and one segment.
+// (kTargetHead, [Vd, Ht]); the embedding is looked up by a segment of its own, before the unrolled steps: "tokens",
+// "embed", "eagle3".
 ModelSpec describe_training(const Eagle3& draft);
 
 }  // namespace sf::arch

@@ -55,6 +55,7 @@ struct Table {
   bool looked_up = false;   // rows are taken by id
   bool multiplied = false;  // states are multiplied with all its rows: a head
   bool in_group = false;    // its segment is given the whole: shard cuts and gathers it with the group
+  bool own = false;         // the draft's, not the target's: reference A cuts it with its group in any case
 };
 
 struct ModelSpec {

@@ -154,20 +154,19 @@ class Unroll {
                         : t.reshape({layout_.rows * layout_.width});
   }
 
-  // The token that step k embeds at these slots: x[j + 1 + k], id 0 beyond the row's end.
+  // Where the row lies that step k embeds at these slots: of x[j + 1 + k], or of id 0 beyond the row's end.
   at::Tensor tokens(const std::vector<int64_t>& slots, int k) const {
-    at::Tensor ids = flat("input_ids").to(at::kLong).contiguous(),
-               lengths = in_.at("lengths").to(at::kLong).contiguous();
+    at::Tensor lengths = in_.at("lengths").to(at::kLong).contiguous();
     std::vector<int64_t> wanted;
     wanted.reserve(slots.size());
     for (int64_t slot : slots) {
       int64_t at = slot % layout_.width + 1 + k, end = lengths.const_data_ptr<int64_t>()[slot / layout_.width];
-      wanted.push_back(at < end ? ids.const_data_ptr<int64_t>()[slot + 1 + k] : 0);
+      wanted.push_back(at < end ? slot + 1 + k : layout_.rows * layout_.width);
     }
     return index_of(wanted);
   }
 
-  at::Tensor embed(const at::Tensor& ids) const { return at::embedding(parameter("embed_tokens.weight"), ids); }
+  at::Tensor embed(const at::Tensor& places) const { return in_.at("token_rows").index_select(0, places); }
 
   Teacher ask_teacher() const {
     at::Tensor state = flat("final_norm"), top1 = flat("target_top1").to(at::kLong).contiguous();
@@ -355,28 +354,39 @@ class Unroll {
   std::vector<at::Tensor> keys_, values_;  // [step], [B, nKV, S, hd]
 };
 
-Segment make(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, const Eagle3Options& options, bool traced) {
+// One id a slot, and id 0.
+Tensors token_ids(const Tensors&, const Tensors& in) {
+  at::Tensor ids = in.at("input_ids").to(at::kLong).reshape({-1});
+  return {{"token_ids", at::cat({ids, at::zeros({1}, at::kLong)}, 0)}};
+}
+
+Tensors token_rows(const Tensors& p, const Tensors& in) {
+  return {{"token_rows", at::embedding(p.at("embed_tokens.weight"), in.at("token_ids"))}};
+}
+
+std::vector<Segment> make(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, const Eagle3Options& options,
+                          bool traced) {
   SF_CHECK(options.unroll >= 1 && options.unroll <= 64, Exit::kConfig, "training.unroll is {}, wanted 1 to 64",
            options.unroll);
   SF_CHECK(vocabulary.t2d.numel() == draft.vocab && vocabulary.d2t.numel() == draft.draft_vocab, Exit::kData,
            "the vocabulary map has {} target and {} draft ids, the draft's config {} and {}", vocabulary.t2d.numel(),
            vocabulary.d2t.numel(), draft.vocab, draft.draft_vocab);
-  Segment segment{
-      "eagle3",
-      {},
-      {"input_ids", "loss_mask", "target_top1", "hidden_state", "final_norm", "target_lse", "lengths", "step_weights"},
-      {"loss", "step_sums"},
-      {}};
-  if (traced) segment.writes.push_back("active");
+  std::vector<Segment> segments;
+  for (const arch::Segment& part : arch::describe_training(draft).segments)
+    segments.push_back({part.name, part.parameters, part.reads, part.writes, {}});
+  segments[0].forward = token_ids;
+  segments[1].forward = token_rows;
+  segments[1].table = TableCall{TableCall::Kind::kLookUp};
+  Segment& steps = segments[2];
+  if (traced) steps.writes.push_back("active");
   for (int k = 0; traced && k < options.unroll; ++k)
-    for (const char* name : {"hidden.", "logits.", "label_rows."}) segment.writes.push_back(name + std::to_string(k));
-  segment.parameters = arch::describe_training(draft).segments.front().parameters;
+    for (const char* name : {"hidden.", "logits.", "label_rows."}) steps.writes.push_back(name + std::to_string(k));
   Eagle3Vocabulary own{vocabulary.t2d.to(at::kBool).contiguous(), vocabulary.d2t.to(at::kLong).contiguous()};
   auto setup = std::make_shared<const Setup>(Setup{draft, own, options});
-  segment.forward = [setup, traced](const Tensors& parameters, const Tensors& boundaries) {
+  steps.forward = [setup, traced](const Tensors& parameters, const Tensors& boundaries) {
     return Unroll(setup, parameters, boundaries).run(traced);
   };
-  return segment;
+  return segments;
 }
 
 }  // namespace
@@ -391,12 +401,13 @@ arch::Eagle3Batch eagle3_batch(const Tensors& micro_batch, const Eagle3Vocabular
   return batch;
 }
 
-Segment eagle3_segment(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, const Eagle3Options& options) {
+std::vector<Segment> eagle3_segments(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary,
+                                     const Eagle3Options& options) {
   return make(draft, vocabulary, options, false);
 }
 
-Segment eagle3_traced_segment(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary,
-                              const Eagle3Options& options) {
+std::vector<Segment> eagle3_traced_segments(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary,
+                                            const Eagle3Options& options) {
   return make(draft, vocabulary, options, true);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The EAGLE3 draft in training: unrolled steps with teacher-forced tokens, one segment, one gradient a parameter.
+// The EAGLE3 draft in training: unrolled steps with teacher-forced tokens, one gradient a parameter.
 // Source: eagle_dflash 1.2, 1.4-1.6.
 #pragma once
 #include <cstdint>
@@ -46,22 +46,25 @@ Eagle3Labels eagle3_labels(const Tensors& micro_batch, const Eagle3Vocabulary& v
 arch::Eagle3Batch eagle3_batch(const Tensors& micro_batch, const Eagle3Vocabulary& vocabulary,
                                const Eagle3Options& options);
 
-// Reads  input_ids, loss_mask, target_top1 I64 [B,S] · hidden_state [B,S,3Ht] and final_norm [B,S,Ht] in the compute
+// The segments of arch::describe_training(draft): "tokens" (ids to look up: every slot's, then id 0), "embed" (their
+// rows: a table call), "eagle3" (the unrolled steps). Together
+// Read   input_ids, loss_mask, target_top1 I64 [B,S] · hidden_state [B,S,3Ht] and final_norm [B,S,Ht] in the compute
 // dtype ·
 //        target_lse F32 [B,S] · lengths I64 [B] (right padding; rows may have length 0) · step_weights F32 [T].
-// Writes loss F32 [] = sum over k of step_weights[k] * numerator[k], numerator[k] = sum over trained labels of
+// Write  loss F32 [] = sum over k of step_weights[k] * numerator[k], numerator[k] = sum over trained labels of
 //        -(P . log_softmax(logits_k)), P the teacher's distribution renormalised on the draft vocabulary, or of the LK
 //        loss of options.lk;
 //        step_sums F64 [T,3], detached: numerator, correct top-1 predictions, sum of acceptance rates
 //        (sum over v of min(softmax(logits_k), Q), Q the target's own probabilities).
-// Requires at least one trained label (kSoftware otherwise). Indices after a row's last label are not computed, later
+// Require at least one trained label (kSoftware otherwise). Indices after a row's last label are not computed, later
 // steps only those that reach a label.
-Segment eagle3_segment(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, const Eagle3Options& options);
+std::vector<Segment> eagle3_segments(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary,
+                                     const Eagle3Options& options);
 
 // Boundaries that trace the inside, for tests: adds the writes hidden.k [A,H] and logits.k [labels of step k, Vd], and
 // `active` I64 [A] (b * S + j of each row of hidden.k) and `label_rows.k` I64 (label index b * S + i of each row of
 // logits.k).
-Segment eagle3_traced_segment(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary,
-                              const Eagle3Options& options);
+std::vector<Segment> eagle3_traced_segments(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary,
+                                            const Eagle3Options& options);
 
 }  // namespace sf::model

@@ -25,6 +25,7 @@ class Unroll {
           parameter.trainable ? tape_.leaf(parameter.shape, compute) : tape_.borrowed(parameter.shape, compute);
     int64_t length = b_.width + unroll_;
     for (int i = 0; i < 2; ++i) kept_.push_back(tape_.make({length, d_.head_dim / 2}, Dtype::kF32));
+    kept_.push_back(tape_.make({all_ + 1, d_.hidden}, compute));  // rows of the embedding, looked up by another segment
     for (int64_t count : {b_.active, b_.width, b_.rows}) kept_.push_back(tape_.make({count}, Dtype::kI64));
   }
 

@@ -41,7 +41,7 @@ class Eagle3 : public DraftAlgorithm {
 
   arch::ModelSpec spec() const override { return arch::describe_training(shape_); }
   std::vector<model::Segment> segments() const override {
-    return {model::eagle3_segment(shape_, vocabulary_, options_)};
+    return model::eagle3_segments(shape_, vocabulary_, options_);
   }
   std::unique_ptr<train::Objective> objective() const override {
     return std::make_unique<train::Eagle3Objective>(vocabulary_, options_);

@@ -36,6 +36,14 @@ void apply_shard(config::Settings& settings, plan::ScheduleOptions& schedule) {
            settings.origin("shard.replicas"));
 }
 
+// What the reference's option reaches: a draft's own table, or one inside a group, is cut with the group anyway.
+std::string tables_of_target(const arch::ModelSpec& spec) {
+  auto reached = [](const arch::Table& table) { return !table.own && !table.in_group; };
+  auto count = std::count_if(spec.tables.begin(), spec.tables.end(), reached);
+  bool beyond = count == 0 && !spec.tables.empty();
+  return fmt::format("{} tables{}", count, beyond ? " (those of this draft are cut with its groups anyway)" : "");
+}
+
 // Where the frozen tables live. training.shard_frozen_tables is the reference's name for one residency of all of them.
 std::map<std::string, plan::Residency> apply_tables(config::Settings& settings, const arch::ModelSpec& spec) {
   std::string words = settings.get_string("shard.frozen_tables"), backend = settings.get_string("shard.backend");
@@ -53,7 +61,8 @@ std::map<std::string, plan::Residency> apply_tables(config::Settings& settings, 
   if (fault("tool.drop_option")) return tables;
   for (auto& [name, residency] : tables)
     if (all) residency = plan::Residency::kShard;
-  settings.applied("training.shard_frozen_tables", all ? "true" : "false", count(all), "engine");
+  settings.applied("training.shard_frozen_tables", all ? "true" : "false", all ? tables_of_target(spec) : count(false),
+                   "engine");
   return tables;
 }
 

@@ -52,7 +52,7 @@ struct Step {
         options(options_of(given.json)),
         vocabulary{load(file, "weights/t2d"), load(file, "weights/d2t")},
         spec(arch::describe_training(draft)),
-        engine(*group, spec, {model::eagle3_traced_segment(draft, vocabulary, options)}, {}) {
+        engine(*group, spec, model::eagle3_traced_segments(draft, vocabulary, options), {}) {
     for (const arch::Parameter& p : spec.parameters)
       fill(p.name, p.name == arch::kTargetHead ? teacher_rows() : load(file, "weights/" + p.name));
     make_batch();

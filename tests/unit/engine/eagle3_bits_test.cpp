@@ -62,10 +62,10 @@ model::Tensors batch(const Draft& draft, uint64_t number, Dtype compute) {
           {"step_weights", at::full({draft.options.unroll}, 0.01, at::kFloat)}};
 }
 
-std::vector<float> train(comm::Group& group, const EngineOptions& options) {
+std::vector<float> train(comm::Group& group, const EngineOptions& options, bool trained_only = false) {
   Draft draft;
   Engine engine(group, arch::describe_training(draft.config),
-                {model::eagle3_segment(draft.config, draft.vocabulary, draft.options)}, options);
+                model::eagle3_segments(draft.config, draft.vocabulary, draft.options), options);
   arch::ModelSpec spec = arch::describe_training(draft.config);
   for (const arch::Parameter& parameter : spec.parameters) {
     engine.load(parameter.name, [&](int64_t lo, int64_t hi, std::span<float> to) {
@@ -85,7 +85,8 @@ std::vector<float> train(comm::Group& group, const EngineOptions& options) {
     }
     record.push_back(static_cast<float>(engine.step(1e-2, 0.5, {}).grad_norm));
   }
-  for (const arch::Parameter& parameter : spec.parameters) toy::append(record, engine.gathered(parameter.name));
+  for (const arch::Parameter& parameter : spec.parameters)
+    if (parameter.trainable || !trained_only) toy::append(record, engine.gathered(parameter.name));
   return record;
 }
 
@@ -103,6 +104,26 @@ TEST_P(Eagle3Bits, WorldsOf1To4AreEqual) {
     if (world == 1) alone = record;
     EXPECT_GT(record[0], 0.0f);
     EXPECT_TRUE(toy::same_bits(record, alone)) << world;
+  }
+}
+
+TEST_P(Eagle3Bits, AnEmbeddingInRowsOrOnTheHostOrSharedOutGivesThoseOfWholeTables) {
+  auto record_of = [](int world, const EngineOptions& options) {
+    std::vector<float> record;
+    comm::run_threads(world, [&](comm::Group& group) {
+      auto mine = train(group, options, true);
+      if (group.rank() == 0) record = mine;
+    });
+    return record;
+  };
+  std::vector<float> alone = record_of(1, {.schedule = {.compute = GetParam()}});
+  for (int world : {2, 3, 4}) {
+    for (plan::Residency residency :
+         {plan::Residency::kReplicate, plan::Residency::kShard, plan::Residency::kRows, plan::Residency::kHost}) {
+      EngineOptions options{.schedule = {.compute = GetParam()}};
+      options.schedule.tables = {{"embed_tokens.weight", residency}, {arch::kTargetHead, plan::Residency::kReplicate}};
+      EXPECT_TRUE(toy::same_bits(record_of(world, options), alone)) << world << " " << plan::name_of(residency);
+    }
   }
 }
 

@@ -107,7 +107,7 @@ TEST(Residencies, AllGiveTheBitsOfWholeTablesOnOneRank) {
   for (Dtype compute : {Dtype::kF32, Dtype::kBF16}) {
     std::vector<float> alone = on_ranks(1, {.compute = compute});
     EXPECT_GT(alone[0] * alone[0] + alone[1] * alone[1], 0.0f);
-    for (int world : {2, 3})
+    for (int world : {2, 3, 4})
       for (auto [embedding, head] :
            {std::pair(Residency::kReplicate, Residency::kReplicate), std::pair(Residency::kShard, Residency::kShard),
             std::pair(Residency::kRows, Residency::kStream), std::pair(Residency::kHost, Residency::kHost)})

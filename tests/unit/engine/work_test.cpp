@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "../model/chain.h"
 #include "model/eagle3.h"
 #include "tensor/memory.h"
 #include "toy.h"
@@ -61,7 +62,7 @@ Measured measure(const Shape3& s) {
   arch::Eagle3 draft = draft_of(s);
   model::Eagle3Options options{.unroll = s.unroll, .reference_quirks = s.quirks};
   model::Eagle3Vocabulary vocabulary = vocabulary_of(draft);
-  model::Segment segment = model::eagle3_segment(draft, vocabulary, options);
+  std::vector<model::Segment> segments = model::eagle3_segments(draft, vocabulary, options);
   model::Tensors parameters, inputs = batch_of(s);
   std::vector<at::Tensor> leaves;
   arch::ModelSpec spec = arch::describe_training(draft);
@@ -76,7 +77,10 @@ Measured measure(const Shape3& s) {
   tensor::mark_memory();
   uint64_t before = tensor::memory().allocated;
   {
-    model::Tensors outputs = segment.forward(parameters, inputs);
+    model::Tensors given = model::run_chain({segments[0], segments[1]}, parameters, inputs);
+    given.erase("token_ids");  // nobody reads them any more
+    model::Tensors outputs = segments[2].forward(parameters, given);
+    given.clear();  // boundaries that need no gradient go before backward
     at::Tensor loss = outputs.at("loss");
     std::vector<at::Tensor> gradients =
         torch::autograd::grad({loss}, leaves, {at::full({}, 1.0, at::kFloat)}, false, false, true);

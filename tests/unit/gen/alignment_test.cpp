@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include "../model/chain.h"
 #include "gen/draft_eagle3.h"
 #include "model/eagle3.h"
 #include "tensor/compare.h"
@@ -43,11 +44,9 @@ struct Both {
         {"target_lse", at::zeros({1, kLength}, at::kFloat)},        {"lengths", at::full({1}, kLength, at::kLong)},
         {"step_weights", at::ones({kUnroll}, at::kFloat)}};
     std::copy(ids.begin(), ids.end(), in["input_ids"].data_ptr<int64_t>());
-    const model::Segment segment = model::eagle3_traced_segment(shape, vocabulary, {.unroll = kUnroll});
-    model::Tensors all = tiny::weights(arch::describe_training(shape)), own;
+    model::Tensors all = tiny::weights(arch::describe_training(shape));
     all["embed_tokens.weight"] = tiny::weights(arch::describe(target.decoder())).at("model.embed_tokens.weight");
-    for (const std::string& name : segment.parameters) own[name] = all.at(name);
-    return segment.forward(own, in);
+    return model::run_chain(model::eagle3_traced_segments(shape, vocabulary, {.unroll = kUnroll}), all, in);
   }
 };
 

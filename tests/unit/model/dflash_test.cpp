@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "chain.h"
 #include "tensor/threads.h"
 
 namespace sf::model {
@@ -143,15 +144,12 @@ class Formula {
   const arch::Dflash& d_;
 };
 
-// The chain without an engine: every segment on all boundaries so far.
 Tensors run_chain(const Toy& toy, Tensors& parameters, const DflashOptions& options = {}) {
   Tensors all;
   for (const auto& [name, value] : toy.batch) all[name] = value.is_floating_point() ? value.to(at::kFloat) : value;
   for (const auto& [name, value] : toy.weights)
     parameters[name] = value.detach().to(at::kFloat).set_requires_grad(value.requires_grad());
-  for (const Segment& segment : dflash_segments(toy.draft, false, options))
-    for (auto& [name, value] : segment.forward(parameters, all)) all[name] = value;
-  return all;
+  return run_chain(dflash_segments(toy.draft, false, options), parameters, std::move(all));
 }
 
 // Bound: fp32 sums of a few dozen terms of size 1, two layers deep.

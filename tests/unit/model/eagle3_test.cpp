@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "chain.h"
 #include "eagle3_reference.h"
 #include "tensor/memory.h"
 #include "tensor/threads.h"
@@ -144,10 +145,10 @@ Window train(const Toy& toy, std::vector<Tensors> micro_batches, bool recompute 
   }
   std::vector<double> weights;
   for (int k = 0; k < kUnroll; ++k) weights.push_back(std::pow(0.8, k) / static_cast<double>(window.trained[k]));
-  Segment segment = eagle3_segment(toy.draft, toy.vocabulary, options);
+  std::vector<Segment> segments = eagle3_segments(toy.draft, toy.vocabulary, options);
   for (Tensors& in : micro_batches) {
     in["step_weights"] = at::tensor(weights, at::kFloat);
-    Tensors out = segment.forward(window.parameters, in);
+    Tensors out = run_chain(segments, window.parameters, in);
     out.at("loss").backward();
     window.loss += out.at("loss").item<double>();
     for (int k = 0; k < kUnroll; ++k)
@@ -218,9 +219,9 @@ TEST(Eagle3, RecomputedStepsHoldLessBetweenForwardAndBackward) {
   Tensors in = toy.batch(toy.rows), parameters = toy.parameters();
   in["step_weights"] = at::tensor({1.f, 1.f, 1.f});
   auto held = [&](bool recompute) {
-    Segment segment = eagle3_segment(toy.draft, toy.vocabulary, {kUnroll, false, recompute});
+    std::vector<Segment> segments = eagle3_segments(toy.draft, toy.vocabulary, {kUnroll, false, recompute});
     uint64_t before = tensor::memory().allocated;
-    Tensors out = segment.forward(parameters, in);
+    Tensors out = run_chain(segments, parameters, in);
     return tensor::memory().allocated - before;
   };
   EXPECT_LT(held(true), held(false) / 2);
@@ -245,7 +246,7 @@ TEST(Eagle3, TheCompactTeacherEqualsTheFullVocabularyForm) {
   Toy toy;
   Tensors in = toy.batch(toy.rows), parameters = toy.parameters();
   in["step_weights"] = at::tensor({1.f, 1.f, 1.f});
-  Tensors out = eagle3_traced_segment(toy.draft, toy.vocabulary, {kUnroll, false}).forward(parameters, in);
+  Tensors out = run_chain(eagle3_traced_segments(toy.draft, toy.vocabulary, {kUnroll, false}), parameters, in);
   std::vector<float> head(toy.reference.head.begin(), toy.reference.head.end());
   at::Tensor state = in["final_norm"].view({-1, toy.draft.target_hidden});
   at::Tensor z = at::linear(state, at::from_blob(head.data(), {toy.draft.vocab, toy.draft.target_hidden}, at::kFloat));
@@ -270,7 +271,7 @@ TEST(Eagle3, AnLkLossDoesNotDependOnTheSplit) {
     auto loss_of = [&](const std::vector<RowData>& rows) {
       Tensors in = toy.batch(rows), parameters = toy.parameters();
       in["step_weights"] = at::tensor({0.1f, 0.08f, 0.064f});
-      return eagle3_segment(toy.draft, toy.vocabulary, options).forward(parameters, in).at("loss").item<double>();
+      return run_chain(eagle3_segments(toy.draft, toy.vocabulary, options), parameters, in).at("loss").item<double>();
     };
     double apart = 0;
     for (const RowData& row : toy.rows) apart += loss_of({row});
@@ -285,11 +286,11 @@ TEST(Eagle3, Bf16StaysNearFp32) {
   in["step_weights"] = at::tensor({0.1f, 0.08f, 0.064f});
   for (const auto& [name, leaf] : wide)
     narrow[name] = leaf.detach().to(at::kBFloat16).requires_grad_(leaf.requires_grad());
-  Segment segment = eagle3_segment(toy.draft, toy.vocabulary, {kUnroll, false});
-  at::Tensor loss = segment.forward(wide, in).at("loss");
+  std::vector<Segment> segments = eagle3_segments(toy.draft, toy.vocabulary, {kUnroll, false});
+  at::Tensor loss = run_chain(segments, wide, in).at("loss");
   loss.backward();
   for (const char* name : {"hidden_state", "final_norm"}) in[name] = in[name].to(at::kBFloat16);
-  at::Tensor rounded = segment.forward(narrow, in).at("loss");
+  at::Tensor rounded = run_chain(segments, narrow, in).at("loss");
   rounded.backward();
   EXPECT_EQ(rounded.scalar_type(), at::kFloat);
   EXPECT_NEAR(rounded.item<double>(), loss.item<double>(), 0.03 * loss.item<double>());
@@ -332,7 +333,7 @@ TEST(Eagle3, ATop1IdOutsideTheVocabularyIsRefused) {
 TEST(Eagle3, AMapOfAnotherSizeIsRefused) {
   Toy toy;
   toy.draft.draft_vocab = 5;
-  EXPECT_THROW(eagle3_segment(toy.draft, toy.vocabulary, {kUnroll, false}), Error);
+  EXPECT_THROW(eagle3_segments(toy.draft, toy.vocabulary, {kUnroll, false}), Error);
 }
 
 }  // namespace

@@ -86,6 +86,23 @@ TEST(Plan, AnOptionThatIsGivenReachesThePlanAndIsEchoed) {
   EXPECT_EQ(std::find(left.begin(), left.end(), "training.shard_frozen_tables"), left.end());
 }
 
+TEST(Plan, TheReferencesOptionReachesNoTableOfEagle3AndSaysSo) {
+  config::Settings settings = settings_of(kSmall + "[training]\nshard_frozen_tables = true\n");
+  plan_request(settings, 2);
+  std::vector<std::string> lines = settings.echo(true);
+  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
+    return line.starts_with("applied training.shard_frozen_tables=true to 0 tables");
+  }));
+}
+
+TEST(Plan, AnEmbeddingOfEagle3MayLieInRowsOrOnTheHostAndItsTeachersHeadMayNot) {
+  for (const char* residency : {"rows", "host"}) {
+    std::string toml = kSmall + "[shard]\nfrozen_tables = \"embed_tokens=" + residency + "\"\n";
+    EXPECT_EQ(report_of(toml, 2).schedule.parameters[0].residency, plan::residency_from_name(residency));
+  }
+  EXPECT_THROW(report_of(kSmall + "[shard]\nfrozen_tables = \"target_head=stream\"\n", 2), Error);
+}
+
 TEST(Plan, AdviceIsWhatEachChangeWasTriedToGive) {
   config::Settings settings = settings_of(kSmall +
                                           "[plan]\nmemory = \"2000000\"\n[training]\nbatch_size = 2\n"

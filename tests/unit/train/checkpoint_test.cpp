@@ -83,7 +83,7 @@ TEST(TrainCheckpoint, ADraftWithoutOptimizerStateIsRefused) {
   comm::run_threads(1, [&](comm::Group& group) {
     arch::Eagle3 draft = test::toy_draft();
     engine::Engine engine(group, arch::describe_training(draft),
-                          {model::eagle3_segment(draft, test::toy_vocabulary(draft), {3, false})}, {});
+                          model::eagle3_segments(draft, test::toy_vocabulary(draft), {3, false}), {});
     Checkpoints checkpoints({dir.path});
     try {
       checkpoints.load(engine, ckpt::Checkpoint::open(dir.path / "step-5"));

@@ -136,7 +136,7 @@ inline ToyRun run_toy(const ToyPlan& plan) {
   comm::run_threads(plan.world, [&](comm::Group& group) {
     tensor::set_threads(1);
     model::Eagle3Vocabulary vocabulary = toy_vocabulary(draft);
-    engine::Engine engine(group, spec, {model::eagle3_segment(draft, vocabulary, options)},
+    engine::Engine engine(group, spec, model::eagle3_segments(draft, vocabulary, options),
                           {.schedule = {.layout = plan.layout, .replicas = plan.replicas}});
     load_toy(engine, spec);
     train::CheckpointOptions where{
