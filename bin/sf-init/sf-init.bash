@@ -10,13 +10,14 @@ _sf_init() {
       case $prev in
         -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --dtype) COMPREPLY=($(compgen -W 'fp32 bf16 fp16' -- "$cur")); return ;;
+        --tied-from) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --set) COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--output --dtype --strict --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--output --dtype --tied-from --strict --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     draft)
       case $prev in

@@ -87,11 +87,47 @@ Verb diff() {
   };
 }
 
+Verb export_to() {
+  return {
+      .name = "export",
+      .purpose = "a model or an EAGLE3 draft for others to load, proved before it is published",
+      .examples = {"sf-shard export target --to hf -o model-hf",
+                   "sf-shard export run/latest --to sglang --dtype bf16 -o draft-sglang"},
+      .options = {{.name = "to", .value = "hf|sglang|vllm", .help = "who is to load it", .required = true},
+                  {.name = "output", .value = "DIR", .help = "directory to publish", .required = true, .letter = 'o'},
+                  {.name = "dtype", .value = "fp32|bf16|fp16", .help = "type of the parameters; default: as stored"},
+                  {.name = "target",
+                   .value = "DIR",
+                   .help = "the draft's target; default: where the draft's manifest says it is"}},
+      .takes_positional = true,
+      .positional_help = "DIR  checkpoint",
+      .run = sf::tool::shard_export_verb,
+  };
+}
+
+Verb import_from() {
+  return {
+      .name = "import",
+      .purpose = "what other tools wrote becomes a checkpoint",
+      .examples = {"sf-shard import model-hf -o target",
+                   "sf-shard import run-step100 --target target --draft-config eagle3.json -o draft0"},
+      .options = {{.name = "output", .value = "DIR", .help = "checkpoint to publish", .required = true, .letter = 'o'},
+                  {.name = "target", .value = "DIR", .help = "of a draft: the checkpoint it belongs to"},
+                  {.name = "draft-config",
+                   .value = "FILE",
+                   .help = "of a draft whose source holds none: its config.json"},
+                  {.name = "dtype", .value = "fp32|bf16|fp16", .help = "type of the parameters; default: as stored"}},
+      .takes_positional = true,
+      .positional_help = "SOURCE  Hugging Face directory, training state, file of tensors",
+      .run = sf::tool::shard_import_verb,
+  };
+}
+
 }  // namespace
 
 const Command& command() {
   static const Command shard = {.name = "sf-shard",
-                                .purpose = "plan runs, look at checkpoints and check them",
-                                .verbs = {plan(), inspect(), verify(), diff()}};
+                                .purpose = "plan runs, look at checkpoints, check and convert them",
+                                .verbs = {plan(), inspect(), verify(), diff(), export_to(), import_from()}};
   return shard;
 }

@@ -116,7 +116,8 @@ void Checkpoint::open_files() {
   bool pickle =
       fs::exists(dir_ / "pytorch_model.bin", ignored) || fs::exists(dir_ / "pytorch_model.bin.index.json", ignored);
   SF_CHECK(!pickle, Exit::kData,
-           "{} holds pickled weights (.bin), which can run code: convert them to safetensors first", dir_.string());
+           "{} holds pickled weights (.bin): sf-shard import reads their tensors and runs nothing of them",
+           dir_.string());
   fail(Exit::kNoInput, "{} is incomplete: neither model.safetensors nor model.safetensors.index.json is there",
        dir_.string());
 }

@@ -123,6 +123,11 @@ class Publisher {
   std::filesystem::path commit(const std::vector<TensorSource>& tensors, const Json& config, Manifest manifest,
                                uint64_t shard_bytes = kShardBytes);
   static constexpr uint64_t kShardBytes = uint64_t{5} << 30;
+  // The same without a manifest: a Hugging Face directory for others to read. `metadata` goes into its safetensors
+  // files; `prove` looks at the directory before it is published, and throws.
+  std::filesystem::path commit_plain(const std::vector<TensorSource>& tensors, const Json& config,
+                                     const std::map<std::string, std::string>& metadata,
+                                     const std::function<void(const std::filesystem::path& dir)>& prove);
   // Publishes what the caller wrote into dir() (other files than a checkpoint).
   std::filesystem::path commit_files();
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/mmap.h"
 #include "ckpt/gguf_types.h"
 
 namespace sf::ckpt {
@@ -212,8 +213,9 @@ class Reader {
 GgufFile GgufFile::open(const std::filesystem::path& path) {
   GgufFile opened;
   opened.path_ = path;
-  opened.file_ = std::make_shared<MappedFile>(MappedFile::open(path));
-  Reader reader(opened.file_->bytes());
+  MappedFile file = MappedFile::open(path);
+  opened.file_ = std::make_shared<UniqueFd>(open_read(path));
+  Reader reader(file.bytes());
   try {
     reader.read();
   } catch (Error& error) {
@@ -239,9 +241,13 @@ const GgufTensor* GgufFile::find(std::string_view name) const {
   return found == index_.end() ? nullptr : &tensors_[found->second];
 }
 
-void GgufFile::read(const GgufTensor& tensor, std::span<float> to) const {
-  SF_ASSERT(to.size() == static_cast<size_t>(numel(tensor.shape)));
-  dequantise(tensor.type, file_->bytes().subspan(tensor.begin, tensor.bytes), to);
+void GgufFile::read(const GgufTensor& tensor, uint64_t first, std::span<float> to) const {
+  GgufBlock block = block_of(tensor.type);
+  SF_ASSERT(first % block.values == 0 && to.size() % block.values == 0);
+  SF_ASSERT(first + to.size() <= static_cast<uint64_t>(numel(tensor.shape)));
+  std::vector<std::byte> blocks(to.size() / block.values * block.bytes);
+  pread_exact(file_->get(), blocks, tensor.begin + first / block.values * block.bytes, path_);
+  dequantise(tensor.type, blocks, to);
 }
 
 }  // namespace sf::ckpt

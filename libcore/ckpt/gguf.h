@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "base/json.h"
-#include "base/mmap.h"
 #include "base/shape.h"
 
 namespace sf::ckpt {
@@ -44,13 +44,14 @@ class GgufFile {
   const Json& metadata() const { return metadata_; }
   const std::vector<GgufTensor>& tensors() const { return tensors_; }  // in file order
   const GgufTensor* find(std::string_view name) const;                 // null if absent
-  // All values of a tensor; to.size() must be its element count.
-  void read(const GgufTensor& tensor, std::span<float> to) const;
+  // Values [first, first + to.size()) of a tensor, both whole numbers of blocks, by pread: what passes leaves no page
+  // in this process's memory.
+  void read(const GgufTensor& tensor, uint64_t first, std::span<float> to) const;
   const std::filesystem::path& path() const { return path_; }
 
  private:
   std::filesystem::path path_;
-  std::shared_ptr<MappedFile> file_;
+  std::shared_ptr<UniqueFd> file_;
   Json metadata_ = Json::object();
   std::vector<GgufTensor> tensors_;
   std::map<std::string, size_t, std::less<>> index_;

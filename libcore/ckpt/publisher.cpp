@@ -100,10 +100,12 @@ std::vector<Sources> split(const std::vector<TensorSource>& tensors, uint64_t sh
 using Digests = std::map<std::string, TensorDigest>;
 
 // Digests are of the bytes in memory: what the read-back must find again.
-void write_shard(const fs::path& path, const Sources& shard, Digests& digests) {
+using Metadata = std::map<std::string, std::string>;
+
+void write_shard(const fs::path& path, const Sources& shard, const Metadata& metadata, Digests& digests) {
   std::vector<TensorInfo> declared;
   for (const TensorSource* tensor : shard) declared.push_back({tensor->name, tensor->dtype, tensor->shape, 0, 0});
-  SafetensorsWriter writer(path, declared);
+  SafetensorsWriter writer(path, declared, metadata);
   for (const TensorSource* tensor : shard) {
     Xxh3 hash;
     uint64_t written = 0;
@@ -119,18 +121,19 @@ void write_shard(const fs::path& path, const Sources& shard, Digests& digests) {
   writer.finish();
 }
 
-Digests write_tensors(const fs::path& dir, const std::vector<TensorSource>& tensors, uint64_t shard_bytes) {
+Digests write_tensors(const fs::path& dir, const std::vector<TensorSource>& tensors, uint64_t shard_bytes,
+                      const Metadata& metadata = {}) {
   Digests digests;
   std::vector<Sources> shards = split(tensors, shard_bytes);
   if (shards.size() == 1) {
-    write_shard(dir / "model.safetensors", shards[0], digests);
+    write_shard(dir / "model.safetensors", shards[0], metadata, digests);
     return digests;
   }
   uint64_t total = 0;
   std::map<std::string, std::string> where;
   for (size_t i = 0; i < shards.size(); ++i) {
     std::string file = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    write_shard(dir / file, shards[i], digests);
+    write_shard(dir / file, shards[i], metadata, digests);
     for (const TensorSource* tensor : shards[i]) where[tensor->name] = file, total += tensor->bytes();
   }
   Json::Object map;
@@ -205,6 +208,14 @@ fs::path Publisher::commit(const std::vector<TensorSource>& tensors, const Json&
   std::vector<std::string> wrong = Checkpoint::open(temporary_).verify();
   SF_CHECK(wrong.empty(), Exit::kIo, "{}: what was read back differs from what was written: {}", final_.string(),
            fmt::join(wrong, ", "));
+  return commit_files();
+}
+
+fs::path Publisher::commit_plain(const std::vector<TensorSource>& tensors, const Json& config, const Metadata& metadata,
+                                 const std::function<void(const fs::path& dir)>& prove) {
+  write_tensors(temporary_, tensors, kShardBytes, metadata);
+  write_file(temporary_ / "config.json", config.dump(2) + "\n");
+  prove(temporary_);
   return commit_files();
 }
 

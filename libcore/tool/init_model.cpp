@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tool/init_model.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/fault.h"
 #include "ckpt/gguf.h"
+#include "tool/memory_used.h"
 #include "tool/model_source.h"
 #include "tool/names.h"
 #include "tool/non_finite.h"
@@ -19,7 +22,7 @@ ModelSource open_source(const InitModelOptions& options) {
   if (options.dtype)
     SF_CHECK(*options.dtype == Dtype::kF32 || *options.dtype == Dtype::kF16 || *options.dtype == Dtype::kBF16,
              Exit::kUsage, "a model is stored as F32, F16 or BF16, not {}", name_of(*options.dtype));
-  if (fs::is_directory(source, ignored)) return source_from_directory(source, options.dtype);
+  if (fs::is_directory(source, ignored)) return source_from_directory(source, options.dtype, options.tied_from);
   SF_CHECK(ckpt::GgufFile::is_gguf(source), Exit::kData,
            "{} is neither a GGUF file nor a directory; for safetensors give the directory that holds config.json",
            source.string());
@@ -63,6 +66,20 @@ void watch_for_non_finite(ModelSource& source, bool strict, std::vector<std::str
   }
 }
 
+// Between one bounce buffer read, the same converted, the values of a dequantised one, and the read-back; the rest is
+// what the allocator keeps and the names of the tensors.
+uint64_t most_memory(const ModelSource& source) {
+  return 4 * ckpt::kBounceBytes + (uint64_t{4} << 20) + source.tensors.size() * 4096;
+}
+
+void report_cost(const ModelSource& source, uint64_t peak, const Reporter& report) {
+  report.say(
+      fmt::format("read {} bytes of tensors, predicted {}; peak memory {:.1f} MiB above the start's, predicted at "
+                  "most {:.1f}",
+                  *source.bytes_read, source.bytes_to_read, static_cast<double>(peak) / (1 << 20),
+                  static_cast<double>(most_memory(source)) / (1 << 20)));
+}
+
 ckpt::Manifest manifest_of(const ModelSource& source) {
   ckpt::Manifest manifest;
   manifest.kind = "target";
@@ -78,6 +95,7 @@ ckpt::Manifest manifest_of(const ModelSource& source) {
 fs::path init_model(const InitModelOptions& options) {
   ModelSource source = open_source(options);
   for (const std::string& note : source.notes) options.report.say(note);
+  PeakMemory peak;
   ckpt::Publisher publisher(options.out);
   source.write_files(publisher.dir());
   report_writing(source, options.report);
@@ -87,6 +105,7 @@ fs::path init_model(const InitModelOptions& options) {
   if (!bad.empty())
     options.report.warn(fmt::format("{} tensors hold NaN or infinity: {}; nothing computed with them is finite",
                                     bad.size(), listed(bad)));
+  report_cost(source, peak.bytes(), options.report);
   return published;
 }
 
@@ -103,6 +122,7 @@ Json plan_model(const InitModelOptions& options) {
   Json plan = Json::object();
   plan.set("source", options.source.string()).set("format", source.format).set("out", options.out.string());
   plan.set("family", source.spec.family).set("parameters", source.spec.parameter_count());
+  plan.set("bytes_to_read", source.bytes_to_read).set("memory", most_memory(source));
   plan.set("tensors", stored).set("bytes", bytes_of(source)).set("aliases", aliases).set("recompute", recompute);
   return plan.set("notes", notes);
 }

@@ -15,7 +15,8 @@ struct InitModelOptions {
   // Storage of every parameter: F32, F16 or BF16. Default: as stored for a Hugging Face directory; F32 for a quantised
   // GGUF file, the embedding's own type for one that is not.
   std::optional<Dtype> dtype;
-  bool strict = false;  // refuse (kData) weights that are NaN or infinite once stored, instead of warning
+  std::string tied_from;  // which of two tied names counts if their bytes differ; empty: refuse (kData)
+  bool strict = false;    // refuse (kData) weights that are NaN or infinite once stored, instead of warning
   Reporter report;
 };
 

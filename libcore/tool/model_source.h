@@ -3,12 +3,14 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "arch/decoder.h"
 #include "ckpt/checkpoint.h"
+#include "tool/tensor_set.h"
 
 namespace sf::tool {
 
@@ -18,12 +20,22 @@ struct ModelSource {
   arch::ModelSpec spec;
   Json config;                                                        // to be written; holds the decoder's settings
   std::vector<ckpt::TensorSource> tensors;                            // one for each parameter of `spec`
+  uint64_t bytes_to_read = 0;                                         // of the source's tensors, once each
+  std::shared_ptr<uint64_t> bytes_read;                               // counted as they are read
   Json provenance;                                                    // for the manifest: where the model comes from
   std::vector<std::string> notes;                                     // what the user should know
   std::function<void(const std::filesystem::path& dir)> write_files;  // tokenizer and generation settings
 };
 
 ModelSource source_from_gguf(const std::filesystem::path& file, std::optional<Dtype> dtype);
-ModelSource source_from_directory(const std::filesystem::path& dir, std::optional<Dtype> dtype);
+// `tied_from`: which of two tied names counts if their bytes differ; empty: that is refused (kData).
+ModelSource source_from_directory(const std::filesystem::path& dir, std::optional<Dtype> dtype,
+                                  const std::string& tied_from);
+
+// A stored tensor under `name` as `as`, one bounce buffer at a time; bytes that stay as they are may be copied by the
+// kernel. kData: not a floating type.
+ckpt::TensorSource converted(const StoredTensor& tensor, const std::string& name, Dtype as);
+// Tokenizer, template and generation settings beside a model, as they are.
+void copy_side_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace sf::tool

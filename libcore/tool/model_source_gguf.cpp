@@ -10,8 +10,6 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/file.h"
-#include "base/hash.h"
-#include "base/mmap.h"
 #include "ckpt/gguf.h"
 #include "text/gguf_tokenizer.h"
 #include "tool/model_source.h"
@@ -20,8 +18,6 @@
 namespace sf::tool {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr int64_t kPieceRows = 4096;
 
 // Reads the keys of the one architecture that is known, each by its full name in messages.
 class Keys {
@@ -140,23 +136,24 @@ int64_t row_in_file(int64_t row, int64_t head_dim) {
 }
 
 ckpt::TensorSource dequantised(std::shared_ptr<const ckpt::GgufFile> file, const arch::Parameter& p,
-                               const ckpt::GgufTensor& tensor, int64_t heads, Dtype as) {
-  auto write = [file, &tensor, heads, as,
+                               const ckpt::GgufTensor& tensor, int64_t heads, Dtype as,
+                               std::shared_ptr<uint64_t> read) {
+  auto write = [file, &tensor, heads, as, read,
                 rows = p.shape.size() == 2 ? p.shape[0] : 1](const ckpt::TensorSource::Sink& sink) {
-    std::vector<float> values(static_cast<size_t>(numel(tensor.shape)));
-    file->read(tensor, values);
-    size_t width = values.size() / static_cast<size_t>(rows);
+    auto width = static_cast<uint64_t>(numel(tensor.shape) / rows);
+    int64_t at_once = std::max<int64_t>(1, static_cast<int64_t>(ckpt::kBounceBytes / (sizeof(float) * width)));
+    std::vector<float> values;
     std::vector<std::byte> piece;
-    for (int64_t lo = 0; lo < rows; lo += kPieceRows) {
-      int64_t hi = std::min(rows, lo + kPieceRows);
-      piece.resize(static_cast<size_t>(hi - lo) * width * size_of(as));
-      for (int64_t row = lo; row < hi; ++row) {
-        int64_t from = heads ? row_in_file(row, rows / heads) : row;
-        std::span<const float> source(values.data() + static_cast<size_t>(from) * width, width);
-        std::span<std::byte> to(piece.data() + static_cast<size_t>(row - lo) * width * size_of(as),
-                                width * size_of(as));
-        convert(std::as_bytes(source), Dtype::kF32, to, as);
-      }
+    for (int64_t lo = 0; lo < rows; lo += at_once) {
+      int64_t hi = std::min(rows, lo + at_once);
+      values.resize(static_cast<size_t>(hi - lo) * width);
+      if (!heads) file->read(tensor, static_cast<uint64_t>(lo) * width, values);
+      for (int64_t row = lo; heads && row < hi; ++row)
+        file->read(tensor, static_cast<uint64_t>(row_in_file(row, rows / heads)) * width,
+                   std::span(values).subspan(static_cast<size_t>(row - lo) * width, width));
+      piece.resize(values.size() * size_of(as));
+      convert(std::as_bytes(std::span(values)), Dtype::kF32, piece, as);
+      *read += values.size() * tensor.bytes / static_cast<uint64_t>(numel(tensor.shape));
       sink(piece);
     }
   };
@@ -166,6 +163,7 @@ ckpt::TensorSource dequantised(std::shared_ptr<const ckpt::GgufFile> file, const
 void add_tensors(std::shared_ptr<const ckpt::GgufFile> file, Dtype as, ModelSource& source) {
   std::vector<std::string> missing, unexpected;
   std::set<std::string> used;
+  source.bytes_read = std::make_shared<uint64_t>(0);
   for (const arch::Parameter& p : source.spec.parameters) {
     std::string name = gguf_name(p.name);
     used.insert(name);
@@ -176,7 +174,9 @@ void add_tensors(std::shared_ptr<const ckpt::GgufFile> file, Dtype as, ModelSour
     }
     SF_CHECK(tensor->shape == p.shape, Exit::kData, "tensor \"{}\" has shape {}, the metadata wants {}", name,
              to_string(tensor->shape), to_string(p.shape));
-    source.tensors.push_back(dequantised(file, p, *tensor, interleaved_heads(p.name, source.decoder), as));
+    source.bytes_to_read += tensor->bytes;
+    source.tensors.push_back(
+        dequantised(file, p, *tensor, interleaved_heads(p.name, source.decoder), as, source.bytes_read));
   }
   for (const ckpt::GgufTensor& tensor : file->tensors())
     if (!used.contains(tensor.name)) unexpected.push_back(tensor.name);
@@ -220,7 +220,6 @@ Json generation_config(const Json& config, int64_t padding) {
 Json provenance_of(const ckpt::GgufFile& file) {
   Json out = Json::object();
   out.set("format", "gguf").set("name", file.path().filename().string());
-  out.set("digest", hex64(xxh3_64(MappedFile::open(file.path()).bytes())));
   for (const char* key : {"general.name", "general.license"})
     if (const Json* value = file.metadata().find(key)) out.set(key, *value);
   return out;

@@ -2,11 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "text/tokenizer.h"
+#include "tool/compare_values.h"
+#include "tool/float8.h"
 #include "tool/model_source.h"
 #include "tool/names.h"
 
@@ -14,64 +15,138 @@ namespace sf::tool {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int64_t kPiece = int64_t{1} << 22;  // elements converted at once
 constexpr const char* kSideFiles[] = {"tokenizer.json",          "tokenizer_config.json", "chat_template.jinja",
                                       "special_tokens_map.json", "added_tokens.json",     "generation_config.json"};
+constexpr std::string_view kFloat8 = "F8_E4M3", kScale = "_scale_inv";
 
-bool is_float(Dtype type) {
-  return type == Dtype::kF32 || type == Dtype::kF16 || type == Dtype::kBF16 || type == Dtype::kF64;
+bool is_float(const StoredTensor& tensor) {
+  return tensor.dtype == Dtype::kF32 || tensor.dtype == Dtype::kF16 || tensor.dtype == Dtype::kBF16 ||
+         tensor.dtype == Dtype::kF64;
 }
 
-// Strict: every parameter is there in its shape, and nothing else is.
-void check_tensors(const ckpt::Checkpoint& from, const arch::ModelSpec& spec) {
+// Quantised to float8 in blocks, which is undone on the way; other schemes are refused where config.json is read.
+bool is_float8(const Json& config) {
+  const Json* settings = config.find("quantization_config");
+  return settings && settings->is_object() && settings->get_string("quant_method", "") == "fp8";
+}
+
+void drop(Json& object, std::string_view key) {
+  std::erase_if(object.as_object(), [&](const Json::Member& member) { return member.first == key; });
+}
+
+// "W.weight_scale_inv" of a float8 "W.weight".
+bool is_scale(const TensorSet& from, const std::string& name) {
+  if (!name.ends_with(kScale)) return false;
+  const StoredTensor* of = from.find(std::string_view(name).substr(0, name.size() - kScale.size()));
+  return of && of->type == kFloat8;
+}
+
+// Strict: every parameter is there in its shape and type, once, and nothing else is; all that is wrong is said at once.
+void check_tensors(const TensorSet& from, const arch::ModelSpec& spec) {
   NameCheck check = check_names(from, spec);
-  std::string where = from.dir().string();
-  SF_CHECK(check.missing.empty(), Exit::kData, "{}: {} tensors that config.json asks for are missing: {}", where,
-           check.missing.size(), listed(check.missing));
-  SF_CHECK(check.misshapen.empty(), Exit::kData, "{}: shapes differ from config.json's: {}", where,
-           listed(check.misshapen));
-  SF_CHECK(check.unexpected.empty(), Exit::kData, "{}: {} tensors have no place in the {} family: {}", where,
-           check.unexpected.size(), spec.family, listed(check.unexpected));
+  std::erase_if(check.unexpected, [&](const std::string& name) { return is_scale(from, name); });
+  std::vector<std::string> types, faults;
   for (const arch::Parameter& p : spec.parameters) {
-    Dtype type = from.info(p.name).dtype;
-    SF_CHECK(is_float(type), Exit::kData, "{}: tensor \"{}\" is {}, wanted a floating type", where, p.name,
-             name_of(type));
+    const StoredTensor* tensor = from.find(p.name);
+    if (!tensor || is_float(*tensor)) continue;
+    if (tensor->type != kFloat8)
+      types.push_back(fmt::format("{} is {}", p.name, tensor->type));
+    else if (!from.find(p.name + std::string(kScale)))
+      check.missing.push_back(p.name + std::string(kScale));
   }
-}
-
-// A tied model that stores both names: one is dropped, which is worth saying if their bytes differ.
-void note_tied_duplicates(const ckpt::Checkpoint& from, const arch::ModelSpec& spec, std::vector<std::string>& notes) {
-  std::vector<std::string> stored = from.names();
-  for (const arch::Alias& alias : spec.aliases) {
-    auto has = [&](const std::string& name) { return std::binary_search(stored.begin(), stored.end(), name); };
-    if (!has(alias.name) || !has(alias.of)) continue;
-    TensorView dropped = from.stored(alias.name), kept = from.stored(alias.of);
-    if (dropped.dtype != kept.dtype || dropped.shape != kept.shape ||
-        std::memcmp(dropped.data, kept.data, kept.bytes()) != 0)
-      notes.push_back(fmt::format("config.json ties \"{}\" to \"{}\" but their bytes differ; the latter is used",
-                                  alias.name, alias.of));
-  }
-}
-
-ckpt::TensorSource converted(std::shared_ptr<const ckpt::Checkpoint> from, const arch::Parameter& p, Dtype as) {
-  auto write = [from, name = p.name, count = numel(p.shape), as](const ckpt::TensorSource::Sink& sink) {
-    TensorView whole = from->view(name);
-    if (whole.dtype == as) return sink(whole.span());
-    std::vector<std::byte> piece;
-    for (int64_t lo = 0; lo < count; lo += kPiece) {
-      int64_t hi = std::min(count, lo + kPiece);
-      piece.resize(static_cast<size_t>(hi - lo) * size_of(as));
-      from->read(name, lo, hi, as, piece);
-      sink(piece);
-    }
+  auto say = [&](const std::vector<std::string>& names, std::string_view what) {
+    if (!names.empty()) faults.push_back(fmt::format("{} {}: {}", names.size(), what, listed(names)));
   };
-  return {p.name, as, p.shape, write};
+  say(check.missing, "tensors that config.json asks for are missing");
+  say(check.misshapen, "have another shape than config.json's");
+  say(types, "are of no floating type");
+  say(check.unexpected, fmt::format("have no place in the {} family", spec.family));
+  say(from.stray, "are duplicates, or unknown to the index");
+  SF_CHECK(faults.empty(), Exit::kData, "{}: {}", from.path.string(), fmt::join(faults, "; "));
+}
+
+bool equal_bytes(const StoredTensor& a, const StoredTensor& b) {
+  return a.type == b.type && a.shape == b.shape && compare_values(a, b, std::nullopt).differ == 0;
+}
+
+// A tied model that stores both names keeps one. Equal bytes under both: no matter which. Which wins otherwise is not
+// ours to guess.
+void choose_tied(TensorSet& from, const arch::ModelSpec& spec, const std::string& winner) {
+  for (const arch::Alias& alias : spec.aliases) {
+    const StoredTensor *dropped = from.stored(alias.name), *kept = from.stored(alias.of);
+    if (!dropped || !kept || equal_bytes(*dropped, *kept)) continue;
+    SF_CHECK(winner == alias.name || winner == alias.of, Exit::kData,
+             "{}: config.json ties \"{}\" to \"{}\", but their bytes differ; say which counts with --tied-from",
+             from.path.string(), alias.name, alias.of);
+    if (winner == alias.of) continue;
+    StoredTensor chosen = *dropped;
+    chosen.name = alias.of;
+    *std::find_if(from.tensors.begin(), from.tensors.end(), [&](const auto& t) { return t.name == alias.of; }) = chosen;
+  }
+}
+
+Float8 float8_of(const TensorSet& from, const StoredTensor& weight) {
+  Float8 out{weight, *from.find(weight.name + std::string(kScale))};
+  const Json* settings = from.config.find("quantization_config");
+  if (const Json* block = settings ? settings->find("weight_block_size") : nullptr; block && block->is_array()) {
+    const Json::Array& sizes = block->as_array();
+    SF_CHECK(sizes.size() == 2 && sizes[0].as_int() > 0 && sizes[1].as_int() > 0, Exit::kConfig,
+             "config.json: weight_block_size {} is not two extents", block->dump());
+    out.block_rows = sizes[0].as_int();
+    out.block_columns = sizes[1].as_int();
+  }
+  check_float8(out);
+  return out;
+}
+
+// One bounce buffer on the way: bytes that stay as they are may be copied by the kernel.
+void write_converted(const StoredTensor& tensor, Dtype as, const ckpt::TensorSource::Sink& sink) {
+  if (tensor.dtype == as) return tensor.stream(sink);
+  size_t size = size_of(*tensor.dtype), wide = std::max(size, size_of(as));
+  std::vector<std::byte> raw, out;
+  for (uint64_t at = 0; at < tensor.bytes; at += raw.size()) {
+    raw.resize(std::min<uint64_t>(ckpt::kBounceBytes / wide * size, tensor.bytes - at));
+    tensor.read(at, raw);
+    out.resize(raw.size() / size * size_of(as));
+    convert(raw, *tensor.dtype, out, as);
+    sink(out);
+  }
+}
+
+// As it will be stored: float8 becomes BF16 unless another type is asked for.
+void add_tensor(const TensorSet& from, const arch::Parameter& p, std::optional<Dtype> dtype, ModelSource& source) {
+  StoredTensor tensor = *from.find(p.name);
+  source.bytes_to_read += tensor.bytes;
+  if (tensor.type == kFloat8) {
+    Float8 quantised = float8_of(from, tensor);
+    source.bytes_to_read += quantised.scale.bytes;
+    Dtype as = dtype.value_or(Dtype::kBF16);
+    return source.tensors.push_back(
+        {p.name, as, p.shape, [quantised, as](const auto& sink) { dequantise(quantised, as, sink); }});
+  }
+  source.tensors.push_back(converted(tensor, p.name, dtype.value_or(*tensor.dtype)));
+}
+
+// Every read of a tensor, counted.
+void count_reads(TensorSet& from, const std::shared_ptr<uint64_t>& total) {
+  for (StoredTensor& tensor : from.tensors) {
+    tensor.read = [read = std::move(tensor.read), total](uint64_t offset, std::span<std::byte> to) {
+      read(offset, to);
+      *total += to.size();
+    };
+    if (!tensor.all) continue;
+    tensor.all = [all = std::move(tensor.all), total](const ckpt::TensorSource::Sink& sink) {
+      all([&](const ckpt::Piece& piece) {
+        *total += piece.bytes.size();
+        sink(piece);
+      });
+    };
+  }
 }
 
 void copy_files(const fs::path& from, const Json& config, const fs::path& to) {
+  copy_side_files(from, to);
   std::error_code ignored;
-  for (const char* name : kSideFiles)
-    if (fs::exists(from / name, ignored)) write_atomic(to / name, read_file(from / name));
   if (fs::exists(to / "generation_config.json", ignored)) return;
   Json generation = Json::object();
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
@@ -92,8 +167,19 @@ void check_side_files(const fs::path& dir) {
 
 }  // namespace
 
-ModelSource source_from_directory(const fs::path& dir, std::optional<Dtype> dtype) {
-  auto from = std::make_shared<const ckpt::Checkpoint>(ckpt::Checkpoint::open(dir));
+void copy_side_files(const fs::path& from, const fs::path& to) {
+  std::error_code ignored;
+  for (const char* name : kSideFiles)
+    if (fs::exists(from / name, ignored)) write_atomic(to / name, read_file(from / name));
+}
+
+ckpt::TensorSource converted(const StoredTensor& tensor, const std::string& name, Dtype as) {
+  SF_CHECK(is_float(tensor), Exit::kData, "tensor \"{}\" is {}, wanted a floating type", tensor.name, tensor.type);
+  return {name, as, tensor.shape, [tensor, as](const auto& sink) { write_converted(tensor, as, sink); }};
+}
+
+ModelSource source_from_directory(const fs::path& dir, std::optional<Dtype> dtype, const std::string& tied_from) {
+  TensorSet from = open_tensors(dir);
   std::error_code ignored;
   SF_CHECK(fs::exists(dir / "tokenizer.json", ignored), Exit::kNoInput,
            "{} has no tokenizer.json; save it from the model's fast tokenizer into that directory", dir.string());
@@ -101,19 +187,22 @@ ModelSource source_from_directory(const fs::path& dir, std::optional<Dtype> dtyp
   check_side_files(dir);
   ModelSource source;
   source.format = "huggingface";
+  Json config = from.config;
+  if (is_float8(config)) drop(config, "quantization_config");
   try {
-    source.decoder = arch::decoder_from_config(from->config());
+    source.decoder = arch::decoder_from_config(config);
   } catch (Error& error) {
     error.add_context(dir.string());
     throw;
   }
   source.spec = arch::describe(source.decoder);
-  check_tensors(*from, source.spec);
-  note_tied_duplicates(*from, source.spec, source.notes);
-  for (const arch::Parameter& p : source.spec.parameters)
-    source.tensors.push_back(converted(from, p, dtype.value_or(from->info(p.name).dtype)));
+  check_tensors(from, source.spec);
+  choose_tied(from, source.spec, tied_from);
+  source.bytes_read = std::make_shared<uint64_t>(0);
+  count_reads(from, source.bytes_read);
+  for (const arch::Parameter& p : source.spec.parameters) add_tensor(from, p, dtype, source);
   source.decoder.stored = source.tensors.front().dtype;
-  source.config = from->config();  // keys that we do not read are kept
+  source.config = config;  // keys that we do not read are kept
   const Json ours = arch::decoder_to_config(source.decoder);
   for (const auto& [key, value] : ours.as_object()) source.config.set(key, value);
   source.provenance =

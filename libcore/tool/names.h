@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
+#include "tool/tensor_set.h"
 
 namespace sf::tool {
 
@@ -15,5 +16,6 @@ struct NameCheck {
 
 // Aliases count as present under both names. Silently ignored: rotary inv_freq left-overs and mtp.*.
 NameCheck check_names(const ckpt::Checkpoint& checkpoint, const arch::ModelSpec& spec);
+NameCheck check_names(const TensorSet& set, const arch::ModelSpec& spec);
 using ckpt::listed;
 }  // namespace sf::tool

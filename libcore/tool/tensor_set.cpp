@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "ckpt/gguf.h"
+#include "ckpt/torch_file.h"
 #include "tool/model_source.h"
 
 namespace sf::tool {
@@ -22,7 +24,8 @@ StoredTensor stored(std::shared_ptr<const ckpt::SafetensorsFile> file, const ckp
           plain ? std::optional(info.dtype) : std::nullopt,
           info.shape,
           info.bytes(),
-          [file, info](uint64_t offset, std::span<std::byte> to) { file->read(info, offset, to); }};
+          [file, info](uint64_t offset, std::span<std::byte> to) { file->read(info, offset, to); },
+          [file, info](const ckpt::TensorSource::Sink& sink) { file->stream(info, sink); }};
 }
 
 void add_file(const ckpt::SafetensorsFile& opened, TensorSet& set) {
@@ -41,6 +44,13 @@ void add_directory(const fs::path& dir, TensorSet& set) {
     auto [file, info] = open.stored_place(name);
     set.tensors.push_back(stored(files.at(file->path()), info));
   }
+  for (const ckpt::SafetensorsFile& file : open.files())
+    for (const ckpt::TensorInfo& info : file.tensors()) {
+      const StoredTensor* known = set.stored(info.name);
+      std::string name = file.path().filename().string();
+      if (!known || known->file != name) set.stray.push_back(fmt::format("{} in {}", info.name, name));
+    }
+  set.config = open.config();
   for (const arch::Alias& alias : open.aliases()) set.aliases[alias.name] = alias.of;
   set.digests = open.manifest().digests;
   // A run's moments lie beside the model: they are as much of what was published.
@@ -63,6 +73,47 @@ void add_gguf(const fs::path& path, TensorSet& set) {
                            }});
 }
 
+void add_torch(const fs::path& path, TensorSet& set) {
+  auto file = std::make_shared<const ckpt::TorchFile>(ckpt::TorchFile::open(path));
+  for (const ckpt::TorchTensor& tensor : file->tensors())
+    set.tensors.push_back(
+        {tensor.name,
+         path.filename().string(),
+         std::string(tensor.type),
+         tensor.dtype,
+         tensor.shape,
+         tensor.bytes(),
+         [file, &tensor](uint64_t offset, std::span<std::byte> to) { file->read(tensor, offset, to); },
+         {}});
+  set.kind = "torch";
+  for (const auto& [key, value] : file->values().as_object()) set.metadata.set(key, value);
+}
+
+// pytorch_model.bin, or the files its index names.
+void add_torch_directory(const fs::path& dir, TensorSet& set) {
+  std::set<std::string> files{"pytorch_model.bin"};
+  std::error_code ignored;
+  if (fs::path index = dir / "pytorch_model.bin.index.json"; !fs::exists(dir / "pytorch_model.bin", ignored)) {
+    files.clear();
+    Json json = Json::parse(read_file(index), index.string());
+    for (const auto& [tensor, file] : json.at("weight_map").as_object()) {
+      SF_CHECK(file.as_string().find('/') == std::string::npos && file.as_string() != "..", Exit::kData,
+               "{}: \"{}\" is not a plain file name", index.string(), file.as_string());
+      files.insert(file.as_string());
+    }
+  }
+  for (const std::string& file : files) add_torch(dir / file, set);
+  set.config = Json::parse(read_file(dir / "config.json"), (dir / "config.json").string());
+  if (set.config.get_bool("tie_word_embeddings", false)) set.aliases["lm_head.weight"] = "model.embed_tokens.weight";
+}
+
+bool has_pickled_weights_only(const fs::path& dir) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir, ignored))
+    if (entry.path().extension() == ".safetensors") return false;
+  return fs::exists(dir / "pytorch_model.bin", ignored) || fs::exists(dir / "pytorch_model.bin.index.json", ignored);
+}
+
 // A converted tensor is made in order: whoever reads it gets it whole, once.
 StoredTensor made(const ckpt::TensorSource& source, const std::string& file) {
   auto values = std::make_shared<std::vector<std::byte>>();
@@ -76,7 +127,7 @@ StoredTensor made(const ckpt::TensorSource& source, const std::string& file) {
     std::memcpy(to.data(), values->data() + offset, to.size());
     if (offset + to.size() == values->size()) *values = {};
   };
-  return {source.name, file, std::string(name_of(source.dtype)), source.dtype, source.shape, source.bytes(), read};
+  return {source.name, file, std::string(name_of(source.dtype)), source.dtype, source.shape, source.bytes(), read, {}};
 }
 
 void sort(TensorSet& set) {
@@ -86,7 +137,21 @@ void sort(TensorSet& set) {
 }  // namespace
 
 const StoredTensor* TensorSet::find(std::string_view name) const {
-  if (auto alias = aliases.find(std::string(name)); alias != aliases.end()) name = alias->second;
+  auto alias = aliases.find(std::string(name));
+  return stored(alias == aliases.end() ? name : std::string_view(alias->second));
+}
+
+void StoredTensor::stream(const ckpt::TensorSource::Sink& sink) const {
+  if (all) return all(sink);
+  std::vector<std::byte> buffer(std::min<uint64_t>(bytes, ckpt::kBounceBytes));
+  for (uint64_t at = 0; at < bytes; at += buffer.size()) {
+    std::span<std::byte> part(buffer.data(), std::min<uint64_t>(buffer.size(), bytes - at));
+    read(at, part);
+    sink(std::span<const std::byte>(part));
+  }
+}
+
+const StoredTensor* TensorSet::stored(std::string_view name) const {
   auto found = std::lower_bound(tensors.begin(), tensors.end(), name,
                                 [](const StoredTensor& t, std::string_view wanted) { return t.name < wanted; });
   return found != tensors.end() && found->name == name ? &*found : nullptr;
@@ -98,9 +163,11 @@ TensorSet open_tensors(const fs::path& path) {
   TensorSet set;
   set.path = path;
   if (fs::is_directory(path, ignored)) {
-    add_directory(path, set);
+    has_pickled_weights_only(path) ? add_torch_directory(path, set) : add_directory(path, set);
   } else if (ckpt::GgufFile::is_gguf(path)) {
     add_gguf(path, set);
+  } else if (ckpt::TorchFile::is_zip(path)) {
+    add_torch(path, set);
   } else {
     ckpt::SafetensorsFile file = ckpt::SafetensorsFile::open(path);
     set.kind = "safetensors";
@@ -126,12 +193,7 @@ TensorSet open_model(const fs::path& path) {
 
 std::string digest_of(const StoredTensor& tensor) {
   Xxh3 hash;
-  std::vector<std::byte> buffer(std::min<uint64_t>(tensor.bytes, ckpt::kBounceBytes));
-  for (uint64_t at = 0; at < tensor.bytes; at += buffer.size()) {
-    std::span<std::byte> part(buffer.data(), std::min<uint64_t>(buffer.size(), tensor.bytes - at));
-    tensor.read(at, part);
-    hash.update(part);
-  }
+  tensor.stream([&](const ckpt::Piece& piece) { hash.update(piece.bytes); });
   return hex64(hash.digest());
 }
 

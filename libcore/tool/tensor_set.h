@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of whatever a path names: a checkpoint, a Hugging Face directory, a safetensors file, a GGUF file.
+// The tensors of whatever a path names: a checkpoint, a Hugging Face directory (of pickled weights too), a file of
+// safetensors, of GGUF or of torch.save.
 // Private to this room.
 #pragma once
 #include <filesystem>
@@ -23,18 +24,25 @@ struct StoredTensor {
   uint64_t bytes = 0;
   // Bytes [offset, offset + to.size()).
   std::function<void(uint64_t offset, std::span<std::byte> to)> read;
+  std::function<void(const ckpt::TensorSource::Sink& sink)> all;  // empty: stream() reads
+
+  // All bytes in order, at most kBounceBytes at a time.
+  void stream(const ckpt::TensorSource::Sink& sink) const;
 };
 
 struct TensorSet {
   std::filesystem::path path;
-  std::string kind;                            // "checkpoint", "huggingface", "safetensors", "gguf"
+  std::string kind;                            // "checkpoint", "huggingface", "safetensors", "gguf", "torch"
   std::vector<StoredTensor> tensors;           // sorted by name
   std::map<std::string, std::string> aliases;  // name -> stored name
   std::map<std::string, std::string> digests;  // as published, of a checkpoint
   std::optional<ckpt::Checkpoint> checkpoint;  // of the first two kinds
-  Json metadata;                               // of the last two kinds, an object
+  Json metadata;                               // of a file: an object
+  Json config;                                 // config.json of a directory
+  std::vector<std::string> stray;              // "NAME in FILE": stored, but the index does not say so
 
-  const StoredTensor* find(std::string_view name) const;  // aliases followed; null if absent
+  const StoredTensor* find(std::string_view name) const;    // aliases followed; null if absent
+  const StoredTensor* stored(std::string_view name) const;  // under this very name
 };
 
 // Tensors under the names their file gives them, in its own types. kNoInput if there is no such path, kData if it is

@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "ckpt/checkpoint.h"
 #include "config/apply.h"
+#include "tool/export_model.h"
+#include "tool/import_model.h"
 #include "tool/init_dflash.h"
 #include "tool/init_draft.h"
 #include "tool/init_model.h"
@@ -121,6 +123,7 @@ int init_model_verb(app::Invocation& invocation) {
   InitModelOptions options{.source = invocation.positional().front(),
                            .out = invocation.get("output"),
                            .dtype = dtype_option(invocation),
+                           .tied_from = invocation.get("tied-from", ""),
                            .strict = invocation.has("strict"),
                            .report = reporter(invocation)};
   if (invocation.plan_only())
@@ -154,6 +157,28 @@ int shard_diff_verb(app::Invocation& invocation) {
   Diff found = diff(options);
   print_text(invocation, found.json, found.table);
   return found.equal ? 0 : 1;
+}
+
+int shard_export_verb(app::Invocation& invocation) {
+  ExportOptions options{.checkpoint = invocation.positional().front(),
+                        .out = invocation.get("output"),
+                        .target = invocation.get("target", ""),
+                        .to = invocation.get("to"),
+                        .dtype = dtype_option(invocation),
+                        .report = reporter(invocation)};
+  print_published(invocation, export_model(options));
+  return 0;
+}
+
+int shard_import_verb(app::Invocation& invocation) {
+  ImportOptions options{.source = invocation.positional().front(),
+                        .out = invocation.get("output"),
+                        .target = invocation.get("target", ""),
+                        .draft_config = invocation.get("draft-config", ""),
+                        .dtype = dtype_option(invocation),
+                        .report = reporter(invocation)};
+  print_published(invocation, import_model(options));
+  return 0;
 }
 
 int shard_verify_verb(app::Invocation& invocation) {

@@ -11,5 +11,7 @@ int shard_plan_verb(app::Invocation& invocation);  // 78: a rank needs more than
 int shard_inspect_verb(app::Invocation& invocation);
 int shard_verify_verb(app::Invocation& invocation);  // 1: something differs; each problem is one line on stdout
 int shard_diff_verb(app::Invocation& invocation);    // 1: something differs
+int shard_export_verb(app::Invocation& invocation);
+int shard_import_verb(app::Invocation& invocation);
 
 }  // namespace sf::tool

@@ -60,7 +60,8 @@ TEST(Checkpoint, PickledWeightsAreRefusedWithAdvice) {
   Scratch scratch;
   put(scratch / "config.json", "{}");
   put(scratch / "pytorch_model.bin", "x");
-  EXPECT_NE(refusal(Exit::kData, [&] { Checkpoint::open(scratch.path()); }).find("safetensors"), std::string::npos);
+  EXPECT_NE(refusal(Exit::kData, [&] { Checkpoint::open(scratch.path()); }).find("sf-shard import"),
+            std::string::npos);
 }
 
 TEST(Checkpoint, ATiedPlainDirectoryFindsTheHeadInTheEmbedding) {

@@ -120,7 +120,7 @@ TEST(Gguf, ReadsKeysOfEveryKindAndTensorsInPyTorchOrder) {
   ASSERT_NE(file.find("w"), nullptr);
   EXPECT_EQ(file.find("w")->shape, (Shape{3, 2}));
   std::vector<float> out(6);
-  file.read(*file.find("w"), out);
+  file.read(*file.find("w"), 0, out);
   EXPECT_EQ(out, (std::vector<float>{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(file.find("nothing"), nullptr);
 }
@@ -226,7 +226,7 @@ TEST(Gguf, SurvivesRandomMutations) {
       GgufFile file = GgufFile::open(path);
       for (const GgufTensor& tensor : file.tensors()) {
         std::vector<float> out(static_cast<size_t>(numel(tensor.shape)));
-        file.read(tensor, out);
+        file.read(tensor, 0, out);
       }
       ++accepted;
     } catch (const Error& error) {

@@ -171,18 +171,76 @@ TEST(InitModelHf, ConvertsWhenAsked) {
   EXPECT_EQ(floats_of(open, "model.norm.weight")[3], bf16_to_float(float_to_bf16(wanted)));
 }
 
-TEST(InitModelHf, DropsAStoredTiedHeadAndSaysSoIfItDiffers) {
+TEST(InitModelHf, OfTwoTiedTensorsThatDifferTheOneAskedForCounts) {
   Scratch scratch;
   Json config = tiny_config(true);
   Named tensors = random_tensors(arch::describe(arch::decoder_from_config(config)));
   tensors.emplace_back("lm_head.weight", HostTensor(Dtype::kF32, {kVocab, kHidden}));
   InitModelOptions o = options(write_model(scratch / "hf", config, tensors), scratch / "out");
-  std::string notes;
-  o.report.note = [&](std::string_view note) { notes += note; };
-  ckpt::Checkpoint open = ckpt::Checkpoint::open(init_model(o));
-  EXPECT_TRUE(says(notes, "bytes differ"));
-  std::vector<std::string> names = open.names();
+  EXPECT_TRUE(says(refusal(Exit::kData, [&] { init_model(o); }), "bytes differ; say which counts with --tied-from"));
+  for (const char* winner : {"lm_head.weight", "model.embed_tokens.weight"}) {
+    o.tied_from = winner;
+    o.out = scratch / winner;
+    ckpt::Checkpoint open = ckpt::Checkpoint::open(init_model(o));
+    EXPECT_EQ(floats_of(open, "lm_head.weight")[0] == 0, std::string_view(winner) == "lm_head.weight");
+    std::vector<std::string> names = open.names();
+    EXPECT_EQ(std::count(names.begin(), names.end(), "lm_head.weight"), 0);
+  }
+}
+
+TEST(InitModelHf, ATiedHeadStoredWithTheEmbeddingsBytesIsDropped) {
+  Scratch scratch;
+  Json config = tiny_config(true);
+  Named tensors = random_tensors(arch::describe(arch::decoder_from_config(config)));
+  tensors.emplace_back("lm_head.weight", tensors[0].second);
+  std::vector<std::string> names =
+      ckpt::Checkpoint::open(init_model(options(write_model(scratch / "hf", config, tensors), scratch / "out")))
+          .names();
   EXPECT_EQ(std::count(names.begin(), names.end(), "lm_head.weight"), 0);
+}
+
+TEST(InitModelHf, EverythingThatIsWrongIsSaidAtOnceWithCounts) {
+  Scratch scratch;
+  Named tensors = random_tensors(arch::describe(arch::decoder_from_config(tiny_config())));
+  tensors.erase(tensors.begin() + 3, tensors.begin() + 5);
+  tensors.back().second = HostTensor(Dtype::kF32, {4});
+  for (int i = 0; i < 30; ++i) tensors.emplace_back(fmt::format("odd.{:02}", i), HostTensor(Dtype::kF32, {1}));
+  fs::path hf = write_model(scratch / "hf", tiny_config(), tensors);
+  std::string why = refusal(Exit::kData, [&] { init_model(options(hf, scratch / "out")); });
+  EXPECT_TRUE(says(why, "2 tensors that config.json asks for are missing: "));
+  EXPECT_TRUE(says(why, "1 have another shape than config.json's: model.norm.weight is [4], wanted [32]"));
+  EXPECT_TRUE(says(why, "30 have no place in the llama family: "));
+  EXPECT_TRUE(says(why, "odd.19 and 10 more"));
+}
+
+TEST(InitModelHf, ATensorThatTheIndexDoesNotPlaceIsADuplicateOrUnknown) {
+  Scratch scratch;
+  fs::path hf = tiny_model(scratch);
+  fs::rename(hf / "model.safetensors", hf / "a.safetensors");
+  ckpt::SafetensorsFile whole = ckpt::SafetensorsFile::open(hf / "a.safetensors");
+  Json map = Json::object();
+  for (const ckpt::TensorInfo& info : whole.tensors()) map.set(info.name, "a.safetensors");
+  map.set("model.norm.weight", "b.safetensors");
+  write_atomic(hf / "model.safetensors.index.json", Json::object().set("weight_map", map).dump());
+  ckpt::write_safetensors(hf / "b.safetensors", {{"model.norm.weight", whole.view("model.norm.weight")}});
+  EXPECT_TRUE(says(refusal(Exit::kData, [&] { init_model(options(hf, scratch / "out")); }),
+                   "1 are duplicates, or unknown to the index: model.norm.weight in a.safetensors"));
+}
+
+TEST(InitModelHf, ReadsEachByteOnceAndSaysSo) {
+  Scratch scratch;
+  for (std::optional<Dtype> dtype : {std::optional<Dtype>(), std::optional(Dtype::kBF16)}) {
+    InitModelOptions o =
+        options(fs::exists(scratch / "hf") ? scratch / "hf" : tiny_model(scratch), scratch / (dtype ? "b" : "a"));
+    o.dtype = dtype;
+    std::string notes;
+    o.report.note = [&](std::string_view note) { notes += note; };
+    init_model(o);
+    uint64_t bytes =
+        static_cast<uint64_t>(arch::describe(arch::decoder_from_config(tiny_config())).parameter_count()) * 4;
+    EXPECT_TRUE(says(notes, fmt::format("read {0} bytes of tensors, predicted {0};", bytes)));
+    EXPECT_TRUE(says(notes, "peak memory "));
+  }
 }
 
 TEST(InitModelHf, NamesMissingUnexpectedAndMisshapenTensors) {

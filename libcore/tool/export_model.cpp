@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/export_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "arch/decoder.h"
+#include "arch/eagle3.h"
+#include "base/error.h"
+#include "ckpt/draft.h"
+#include "tool/compare_values.h"
+#include "tool/model_source.h"
+#include "tool/names.h"
+
+namespace sf::tool {
+namespace fs = std::filesystem;
+namespace {
+
+// What is written: each tensor with where its values come from, so that the proof can ask again.
+struct Outgoing {
+  std::vector<ckpt::TensorSource> tensors;
+  std::map<std::string, StoredTensor> origin;  // name in the export -> stored tensor
+  Json config;
+  std::function<void(const Json& config)> check_config;  // throws if it does not say what the checkpoint's did
+};
+
+void add(Outgoing& out, const StoredTensor& from, const std::string& name, std::optional<Dtype> dtype) {
+  out.origin.emplace(name, from);
+  bool buffer = from.dtype == Dtype::kI64 || from.dtype == Dtype::kBool || from.dtype == Dtype::kU8;
+  if (buffer)
+    out.tensors.push_back({name, *from.dtype, from.shape, [from](const auto& sink) { from.stream(sink); }});
+  else
+    out.tensors.push_back(converted(from, name, dtype.value_or(from.dtype.value_or(Dtype::kF32))));
+}
+
+const StoredTensor& wanted(const TensorSet& set, const std::string& name) {
+  const StoredTensor* found = set.find(name);
+  SF_CHECK(found, Exit::kData, "{}: tensor \"{}\" is missing", set.path.string(), name);
+  return *found;
+}
+
+void check_rope(const Json& config) {
+  for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"})
+    SF_CHECK(config.contains(key), Exit::kSoftware, "config.json lacks \"{}\": readers of one schema would miss it",
+             key);
+}
+
+Outgoing outgoing_model(const TensorSet& set, const ExportOptions& options) {
+  arch::Decoder decoder = arch::decoder_from_config(set.config);
+  arch::ModelSpec spec = arch::describe(decoder);
+  Outgoing out;
+  for (const arch::Parameter& p : spec.parameters) add(out, wanted(set, p.name), p.name, options.dtype);
+  decoder.stored = out.tensors.front().dtype;
+  out.config = set.config;
+  const Json ours = arch::decoder_to_config(decoder);
+  for (const auto& [key, value] : ours.as_object()) out.config.set(key, value);
+  out.check_config = [decoder](const Json& config) {
+    SF_CHECK(arch::decoder_from_config(config) == decoder, Exit::kSoftware, "config.json reads back as another model");
+    check_rope(config);
+  };
+  return out;
+}
+
+ckpt::Checkpoint open_target(const ckpt::Checkpoint& draft, const ExportOptions& options) {
+  fs::path path = options.target.empty() ? fs::path(ckpt::target_of(draft).path) : options.target;
+  std::error_code ignored;
+  SF_CHECK(!path.empty() && fs::exists(path, ignored), Exit::kNoInput,
+           "--to hf stores the target's embedding beside the draft: give its checkpoint with --target");
+  ckpt::Checkpoint target = ckpt::Checkpoint::open(path);
+  ckpt::check_target(draft, target);
+  return target;
+}
+
+std::string name_for(const std::string& to, const std::string& name) {
+  constexpr std::string_view kBlock = "midlayer.";
+  return to == "vllm" && name.starts_with(kBlock) ? "layers.0." + name.substr(kBlock.size()) : name;
+}
+
+Outgoing outgoing_draft(const TensorSet& set, const ExportOptions& options) {
+  arch::Eagle3 draft = arch::eagle3_from_config(set.config);
+  arch::ModelSpec spec = arch::describe(draft);
+  SF_CHECK(draft.capture_layers != (std::array<int64_t, 3>{}), Exit::kConfig,
+           "{}: config.json does not say which layers the draft reads", set.path.string());
+  Outgoing out;
+  Dtype stored = options.dtype.value_or(wanted(set, "lm_head.weight").dtype.value_or(Dtype::kF32));
+  for (const arch::Parameter& p : spec.parameters) {
+    if (p.trainable) {
+      add(out, wanted(set, p.name), name_for(options.to, p.name), options.dtype);
+    } else if (options.to == "hf") {
+      TensorSet target = open_tensors(open_target(*set.checkpoint, options).dir());
+      add(out, wanted(target, ckpt::target_of(*set.checkpoint).taken.at(p.name)), p.name, stored);
+    }
+  }
+  for (const arch::Buffer& b : spec.buffers)
+    if (b.stored && !(options.to == "vllm" && b.name == "t2d")) add(out, wanted(set, b.name), b.name, {});
+  draft.stored = stored;
+  out.config = arch::eagle3_to_config(draft);
+  out.check_config = [draft](const Json& config) {
+    SF_CHECK(arch::eagle3_from_config(config) == draft, Exit::kSoftware, "config.json reads back as another draft");
+    check_rope(config);
+  };
+  return out;
+}
+
+// The keys a server asks for, and none it would stumble over.
+void prove_draft_keys(const TensorSet& found, const std::string& to) {
+  for (const char* name : {"fc.weight", "norm.weight", "lm_head.weight", "d2t"})
+    SF_CHECK(found.stored(name), Exit::kSoftware, "the export lacks \"{}\"", name);
+  SF_CHECK((to == "vllm") != (found.stored("t2d") != nullptr), Exit::kSoftware, "t2d is out of place in --to {}", to);
+  for (const StoredTensor& tensor : found.tensors) {
+    SF_CHECK(to == "hf" || tensor.name.find("embed") == std::string::npos, Exit::kSoftware,
+             "\"{}\" is the target's, and --to {} takes it from there", tensor.name, to);
+    SF_CHECK(!tensor.name.starts_with("draft_model."), Exit::kSoftware, "\"{}\" keeps a trainer's prefix", tensor.name);
+  }
+}
+
+void prove(const fs::path& dir, const Outgoing& out) {
+  TensorSet found = open_tensors(dir);
+  out.check_config(found.config);
+  std::set<std::string> names;
+  for (const StoredTensor& tensor : found.tensors) {
+    names.insert(tensor.name);
+    auto from = out.origin.find(tensor.name);
+    SF_CHECK(from != out.origin.end(), Exit::kSoftware, "the export holds \"{}\", which nobody asked for", tensor.name);
+    SF_CHECK(from->second.shape == tensor.shape, Exit::kSoftware, "\"{}\" changed its shape", tensor.name);
+    Compared values = compare_values(from->second, tensor, std::nullopt);
+    SF_CHECK(values.differ == 0, Exit::kIo, "\"{}\" read back differs in {} of {} values", tensor.name, values.differ,
+             values.elements);
+  }
+  for (const auto& [name, from] : out.origin)
+    SF_CHECK(names.contains(name), Exit::kSoftware, "the export lacks \"{}\"", name);
+}
+
+}  // namespace
+
+fs::path export_model(const ExportOptions& options) {
+  TensorSet set = open_tensors(options.checkpoint);
+  SF_CHECK(set.checkpoint, Exit::kData, "{} is no checkpoint directory", options.checkpoint.string());
+  bool draft = set.config.contains("draft_vocab_size");
+  Outgoing out = draft ? outgoing_draft(set, options) : outgoing_model(set, options);
+  ckpt::Publisher publisher(options.out);
+  if (!draft) copy_side_files(options.checkpoint, publisher.dir());
+  std::map<std::string, std::string> metadata;
+  if (std::string identity = set.checkpoint->manifest().identity; !identity.empty())
+    metadata = {{"shardforge_identity", identity},
+                {"shardforge_step", std::to_string(set.checkpoint->manifest().step)}};
+  fs::path published = publisher.commit_plain(out.tensors, out.config, metadata, [&](const fs::path& dir) {
+    prove(dir, out);
+    if (draft) prove_draft_keys(open_tensors(dir), options.to);
+  });
+  options.report.say(
+      fmt::format("{} tensors read back and proved: names, shapes, values, config.json", out.origin.size()));
+  return published;
+}
+
+}  // namespace sf::tool
