@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/command.h"
+#include "tool/eval_report.h"
 #include "tool/eval_score.h"
 #include "tool/plan_compute.h"
 #include "tool/report_run.h"
@@ -44,22 +45,42 @@ Verb generate() {
 Verb report() {
   return {
       .name = "report",
-      .purpose = "a run as one page with its curves",
+      .purpose = "a run, or verdicts of checkpoints, as one page with its curves",
       .examples = {"sf-eval report run -o report.html", "sf-eval report run --before before.json --after after.json",
-                   "sf-eval report --trace run -o step.svg"},
+                   "sf-eval report --trace run -o step.svg", "sf-eval report aime/curve.csv --of 30 -o curve.html"},
       .options = {{.name = "output",
                    .value = "FILE",
-                   .help = "the page; default RUN/report.html; curves beside it",
+                   .help = "the page; of a run by default RUN/report.html; curves beside it",
                    .letter = 'o'},
                   {.name = "before",
                    .value = "FILE",
                    .help = "sf-eval accept --format json of the draft before training; default: before.json"},
                   {.name = "after", .value = "FILE", .help = "the same after training; default: after.json"},
                   {.name = "trace", .help = "draw a step's timeline, a row a rank, instead; default RUN/trace.svg"},
-                  {.name = "step", .value = "N", .help = "the step to draw; default: the last recorded"}},
+                  {.name = "step", .value = "N", .help = "the step to draw; default: the last recorded"},
+                  {.name = "against", .value = "LABEL", .help = "verdicts: compare with this one, not the first"},
+                  {.name = "rule", .value = "NAME", .help = "verdicts: of this rule; others show agreement"},
+                  {.name = "of", .value = "N", .help = "curve: each value is a share of N answers"},
+                  {.name = "fail-under", .value = "SHARE", .help = "exit status 1 if the last pass@1 is below"},
+                  {.name = "repair", .help = "leave out a half-written last line"}},
       .takes_positional = true,
-      .positional_help = "RUN  directory of the run",
+      .positional_help = "WHAT  directory of a run or of verdicts, a file of them, or a .csv curve",
       .run = sf::tool::report_run,
+  };
+}
+
+Verb compare() {
+  return {
+      .name = "compare",
+      .purpose = "paired tests between verdicts over the same questions",
+      .examples = {"sf-eval compare step150.jsonl --against step0.jsonl",
+                   "sf-eval compare verdicts --against step0.jsonl --format json"},
+      .options = {{.name = "against", .value = "FILE", .help = "verdicts to compare with", .required = true},
+                  {.name = "fail-under", .value = "SHARE", .help = "exit status 1 if the last pass@1 is below"},
+                  {.name = "repair", .help = "leave out a half-written last line"}},
+      .takes_positional = true,
+      .positional_help = "VERDICTS  a file of verdicts, or a directory of them",
+      .run = sf::tool::eval_compare,
   };
 }
 
@@ -83,6 +104,7 @@ Verb score() {
                   {.name = "fail-under", .value = "SHARE", .help = "exit status 1 if pass@1 is below"},
                   {.name = "label", .value = "TEXT", .help = "name of these answers in reports"},
                   {.name = "step", .value = "N", .help = "training step of these answers in reports"},
+                  {.name = "again", .help = "a re-evaluation: stands beside the first in reports"},
                   {.name = "output", .value = "FILE", .help = "keep every verdict, JSON Lines", .letter = 'o'}},
       .takes_positional = true,
       .positional_help = "ANSWERS  answers, JSON Lines",
@@ -93,7 +115,8 @@ Verb score() {
 }  // namespace
 
 const Command& command() {
-  static const Command eval = {
-      .name = "sf-eval", .purpose = "measure what was trained", .verbs = {accept(), generate(), report(), score()}};
+  static const Command eval = {.name = "sf-eval",
+                               .purpose = "measure what was trained",
+                               .verbs = {accept(), compare(), generate(), report(), score()}};
   return eval;
 }

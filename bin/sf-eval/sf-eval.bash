@@ -2,7 +2,7 @@
 _sf_eval() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=
   if ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
-    COMPREPLY=($(compgen -W 'accept generate report score' -- "$cur"))
+    COMPREPLY=($(compgen -W 'accept compare generate report score' -- "$cur"))
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -20,6 +20,19 @@ _sf_eval() {
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
       options='--target --draft --prompts --limit --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    compare)
+      case $prev in
+        --against) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --fail-under) COMPREPLY=(); return ;;
+        -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--against --fail-under --repair --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     generate)
       case $prev in
@@ -41,13 +54,17 @@ _sf_eval() {
         --before) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --after) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --step) COMPREPLY=(); return ;;
+        --against) COMPREPLY=(); return ;;
+        --rule) COMPREPLY=(); return ;;
+        --of) COMPREPLY=(); return ;;
+        --fail-under) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --set) COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--output --before --after --trace --step --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--output --before --after --trace --step --against --rule --of --fail-under --repair --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     score)
       case $prev in
@@ -65,7 +82,7 @@ _sf_eval() {
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--questions --rule --pattern --allow-unfinished --last-number --partial --repair --explain --fail-under --label --step --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--questions --rule --pattern --allow-unfinished --last-number --partial --repair --explain --fail-under --label --step --again --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     *)
       case $prev in

@@ -7,16 +7,11 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "report/style.h"
+#include "report/page.h"
 #include "report/svg.h"
 
 namespace sf::report {
 namespace {
-
-std::string tile(std::string_view value, std::string_view what) {
-  return fmt::format("<div class=\"tile\"><div class=\"n\">{}</div><div class=\"w\">{}</div></div>\n", escaped(value),
-                     escaped(what));
-}
 
 std::string fixed(double value, int decimals) {
   return fmt::format("{:.{}f}", value, decimals);
@@ -119,30 +114,6 @@ std::string acceptance_table(const std::vector<Json>& acceptance) {
   return "<section class=\"card wide\"><h2>Acceptance on held prompts</h2><table>" + rows + "</table></section>\n";
 }
 
-// The page and its charts; if one of them cannot be written, those made before it go again.
-std::vector<std::filesystem::path> write_files(const std::string& page, const std::vector<Chart>& charts,
-                                               const std::filesystem::path& out) {
-  std::vector<std::filesystem::path> files, made;
-  auto write = [&](const std::filesystem::path& file, std::string_view text) {
-    bool is_new = !std::filesystem::exists(file);
-    write_atomic(file, text);
-    files.push_back(file);
-    if (is_new) made.push_back(file);
-  };
-  try {
-    write(out, page);
-    for (const Chart& chart : charts) {
-      std::filesystem::path file = out;
-      write(file.replace_filename(out.stem().string() + "-" + chart.name + ".svg"), standalone(chart.svg));
-    }
-  } catch (const Error&) {
-    std::error_code ignored;
-    for (const std::filesystem::path& file : made) std::filesystem::remove(file, ignored);
-    throw;
-  }
-  return files;
-}
-
 }  // namespace
 
 std::string page_of(const std::string& name, const std::vector<Record>& records, const std::vector<Json>& acceptance) {
@@ -158,20 +129,11 @@ std::string page_of(const std::string& name, const std::vector<Record>& records,
   std::string body = fmt::format("<h1>{}</h1>\n<p class=\"sub\">", escaped(name));
   body += run ? escaped(run->fields.get_string("command", "")) : "";
   body += "</p>\n" + tiles(steps, acceptance) + "<div class=\"cards\">\n";
-  for (const Chart& chart : charts_of(records, acceptance)) {
-    body += "<section class=\"card\">" + chart.svg;
-    if (!chart.note.empty()) body += fmt::format("<p>{}</p>", escaped(chart.note));
-    body += "</section>\n";
-  }
+  for (const Chart& chart : charts_of(records, acceptance)) body += chart_card(chart);
   body += acceptance_table(acceptance);
   if (run) body += facts_table("The run", run->fields);
   if (end) body += facts_table("How it ended", end->fields);
-  return fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{} · ShardForge</title>\n"
-      "<style>\n{}{}</style>\n</head>\n<body>\n<main>\n{}</div>\n<footer>Made by sf-eval report (ShardForge) from "
-      "metrics.jsonl.</footer>\n</main>\n</body>\n</html>\n",
-      escaped(name), chart_style(), page_style(), body);
+  return document(name, body + "</div>\n", "metrics.jsonl");
 }
 
 std::vector<std::filesystem::path> write_report(const std::filesystem::path& run_dir, const std::filesystem::path& out,
@@ -180,7 +142,7 @@ std::vector<std::filesystem::path> write_report(const std::filesystem::path& run
   std::filesystem::path whole = std::filesystem::weakly_canonical(run_dir);
   std::string name = (whole.parent_path().filename() / whole.filename()).string();
   std::string page = page_of(name, records, acceptance);
-  return write_files(page, charts_of(records, acceptance), out);
+  return write_page(page, charts_of(records, acceptance), out);
 }
 
 }  // namespace sf::report

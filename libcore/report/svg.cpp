@@ -67,10 +67,11 @@ void draw(Canvas& canvas, const Series& series, const Scale& x, const Scale& y) 
       canvas.add(fmt::format("<path class=\"b {}\" d=\"{}\"/>\n", colour, path));
   std::string path = line_path(series, x, y);
   if (path.empty()) return;
-  canvas.add(fmt::format("<path class=\"{} {}\" d=\"{}\"/>\n", series.faint ? "s h" : "s", colour, path));
+  if (series.line)
+    canvas.add(fmt::format("<path class=\"{} {}\" d=\"{}\"/>\n", series.faint ? "s h" : "s", colour, path));
   size_t points =
       static_cast<size_t>(std::count_if(series.y.begin(), series.y.end(), [](double v) { return std::isfinite(v); }));
-  if (points > 1) return;
+  if (points > 1 && !series.dots) return;
   for (size_t i = 0; i < series.x.size(); ++i)  // one point makes no line
     if (std::isfinite(series.y[i]))
       canvas.add(fmt::format("<circle class=\"f {}\" cx=\"{}\" cy=\"{}\" r=\"3.5\"/>\n", colour,

@@ -14,6 +14,8 @@ struct Series {
   std::vector<double> x, y;       // equal lengths; a y that is not finite breaks the line
   std::vector<double> low, high;  // a band around the line, or empty
   bool faint = false;             // raw values behind their smoothed line
+  bool dots = false;              // a dot at each value
+  bool line = true;               // and a line between them
   int colour = 0;                 // index of the palette; series of a ramp use 100 + index
 };
 

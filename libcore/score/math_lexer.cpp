@@ -76,11 +76,12 @@ class Lexer {
     if (is_digit(c) || (c == '.' && is_digit(peek(1)))) return number();
     if (is_letter(c)) return word();
     if (c == '\\') return command();
-    ++at_;
+    size_t begin = at_;
+    at_ += character_size(text_, at_);
     if (std::string_view("+-*/^_()[]{}<>=,;!|&%'").find(c) != std::string_view::npos)
       push(Kind::kSign, std::string(1, c));
     else if (c != ' ' && c != '\t' && c != '\n' && c != '\r' && c != '$' && c != '~' && c != '.' && c != ':')
-      push(Kind::kWord, std::string(1, c));
+      push(Kind::kWord, text_.substr(begin, at_ - begin));
   }
 
   bool three_digits(size_t at) const {
@@ -182,7 +183,7 @@ class Lexer {
     ++at_;
     char c = peek();
     if (!is_letter(c)) {
-      ++at_;
+      at_ += at_ < text_.size() ? character_size(text_, at_) : 0;
       if (c == '\\') return push(Kind::kRow, "");
       if (c == '{' || c == '}') return push(Kind::kCommand, std::string(1, c));
       if (c == '%') return push(Kind::kSign, "%");

@@ -112,11 +112,23 @@ bool asks_algebra(const std::string& a, const std::string& b) {
   return letters.size() <= 2;
 }
 
+// What Python's own grammar refuses, whatever it may mean: a point that is no part of a number, equations, lists.
+bool is_python(std::string_view text) {
+  bool second = false;  // a number that has its point already
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '.' && second) return false;
+    second = text[i] == '.' || (second && is_digit(text[i]));
+    bool number = (i > 0 && is_digit(text[i - 1])) || (i + 1 < text.size() && is_digit(text[i + 1]));
+    if ((text[i] == '.' && !number) || std::string_view("=:;$~&'{}\\").find(text[i]) != std::string_view::npos)
+      return false;
+  }
+  return true;
+}
+
 MathVerdict by_algebra(const std::string& gold, const std::string& answer) {
-  if (!asks_algebra(gold, answer)) return MathVerdict::kDifferent;
+  if (!asks_algebra(gold, answer) || !is_python(gold) || !is_python(answer)) return MathVerdict::kDifferent;
   auto left = parse_math(gold), right = parse_math(answer);
-  if (!left || !right) return MathVerdict::kUndecided;
-  return same_expression(*left, *right);
+  return left && right ? same_expression(*left, *right) : MathVerdict::kDifferent;
 }
 
 MathVerdict graded(std::string_view answer, std::string_view gold) {

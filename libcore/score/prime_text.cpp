@@ -97,7 +97,7 @@ class Plain {
     if (at_ >= text_.size()) return;
     char c = text_[at_];
     if (!is_letter(c)) {
-      ++at_;
+      at_ += character_size(text_, at_);
       if (c == ',' || c == ';' || c == ':' || c == ' ')
         into += ' ';
       else if (c == '\\')

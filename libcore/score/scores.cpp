@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "score/strings.h"
 
 namespace sf::score {
 
@@ -22,7 +23,8 @@ std::string line_of(const ScoredAnswer& answer, const std::string& id, const Spa
   row.set("outcome", name_of(answer.outcome));
   if (span.size() > 0)
     row.set("span", Json::Array{Json(static_cast<int64_t>(span.begin)), Json(static_cast<int64_t>(span.end))});
-  if (!answer.normal.empty()) row.set("normal", answer.normal);
+  if (!answer.normal.empty())
+    row.set("normal", valid_utf8(answer.normal) ? answer.normal : repaired_utf8(answer.normal));
   row.set("reason", reason);
   if (answer.tokens >= 0) row.set("tokens", int64_t{answer.tokens});
   if (answer.cut) row.set("cut", true);

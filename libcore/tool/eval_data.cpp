@@ -93,6 +93,12 @@ score::Scores read_scores(const std::filesystem::path& file, bool repair) {
   return reader.finish();
 }
 
+bool has_scores(const std::filesystem::path& dir) {
+  for (const auto& entry : std::filesystem::directory_iterator(dir))
+    if (entry.is_regular_file() && entry.path().extension() == ".jsonl" && is_scores_file(entry.path())) return true;
+  return false;
+}
+
 std::vector<score::Scores> read_all_scores(const std::filesystem::path& path, bool repair) {
   std::vector<std::filesystem::path> files;
   std::error_code error;

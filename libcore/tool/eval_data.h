@@ -25,6 +25,8 @@ AnswerFile read_answers(app::Invocation& invocation, const std::filesystem::path
                         const std::function<void(score::AnswerRow row, size_t question)>& take);
 
 score::Scores read_scores(const std::filesystem::path& file, bool repair);
+// Whether a directory holds a file of verdicts.
+bool has_scores(const std::filesystem::path& dir);
 // Every *.jsonl of a directory that holds verdicts, by step and label; a file: itself alone. kNoInput if there is none.
 std::vector<score::Scores> read_all_scores(const std::filesystem::path& path, bool repair);
 

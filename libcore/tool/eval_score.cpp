@@ -177,6 +177,7 @@ class Scoring {
     } else if (found_.steps.size() == 1) {
       header.set("step", found_.steps.front());
     }
+    if (invocation_.has("again")) header.set("again", true);
     if (!found_.facts.is_null())
       header.set("facts", found_.facts.contains("facts") ? found_.facts.at("facts") : found_.facts);
     return header;

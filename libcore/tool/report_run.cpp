@@ -9,6 +9,7 @@
 #include "report/report.h"
 #include "report/spans.h"
 #include "report/svg.h"
+#include "tool/eval_report.h"
 
 namespace sf::tool {
 namespace {
@@ -71,6 +72,10 @@ int report_trace(app::Invocation& invocation, const std::filesystem::path& run) 
 
 int report_run(app::Invocation& invocation) {
   std::filesystem::path run = invocation.positional().front();
+  if (holds_verdicts(run)) return report_verdicts(invocation, run);
+  for (const char* option : {"against", "rule", "of", "fail-under", "repair"})
+    SF_CHECK(!invocation.has(option), Exit::kUsage, "--{} belongs to the report of verdicts, and {} holds none", option,
+             run.string());
   SF_CHECK(std::filesystem::is_directory(run), Exit::kNoInput, "{} is no directory of a run", run.string());
   if (invocation.has("trace")) return report_trace(invocation, run);
   SF_CHECK(!invocation.has("step"), Exit::kUsage, "--step chooses what --trace draws; give both");

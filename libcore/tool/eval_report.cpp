@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/eval_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "report/eval_page.h"
+#include "report/page.h"
+#include "tool/eval_curve.h"
+#include "tool/eval_data.h"
+#include "tool/eval_score.h"
+#include "tool/eval_series.h"
+#include "tool/eval_text.h"
+
+namespace sf::tool {
+namespace {
+
+constexpr size_t kMostCurve = size_t{16} << 20;
+
+std::string header_text(const score::Scores& scores, const char* key) {
+  const Json* value = scores.header.find(key);
+  return value ? value->is_string() ? value->as_string() : value->dump() : "";
+}
+
+// Verdicts of one rule, and those of other rules over the same answers.
+struct Sorted {
+  std::vector<score::Scores> main, others;
+};
+
+Sorted by_rule(std::vector<score::Scores> files, const std::string& wanted) {
+  std::string rule = wanted;
+  for (const score::Scores& scores : files)
+    if (rule.empty() || (wanted.empty() && header_text(scores, "rule") == "aime-v1"))
+      rule = header_text(scores, "rule");
+  Sorted sorted;
+  for (score::Scores& scores : files)
+    (header_text(scores, "rule") == rule ? sorted.main : sorted.others).push_back(std::move(scores));
+  SF_CHECK(!sorted.main.empty(), Exit::kUsage, "--rule {}: there are no verdicts of it", rule);
+  for (const score::Scores& other : sorted.others) {
+    bool same = std::any_of(sorted.main.begin(), sorted.main.end(), [&](const score::Scores& main) {
+      return header_text(main, "answers_digest") == header_text(other, "answers_digest") &&
+             main.answers.size() == other.answers.size();
+    });
+    SF_CHECK(same, Exit::kProtocol,
+             "verdicts of rule {} stand beside those of {}, over other answers: they cannot be compared; keep rules in "
+             "directories of their own, "
+             "or score the same answers by both",
+             header_text(other, "rule"), rule);
+  }
+  return sorted;
+}
+
+// Share of answers that two sets of verdicts over the same answers judge alike.
+double alike(const score::Scores& a, const score::Scores& b) {
+  size_t same = 0;
+  for (size_t i = 0; i < a.answers.size(); ++i)
+    same += (a.answers[i].outcome == score::Outcome::kCorrect) == (b.answers[i].outcome == score::Outcome::kCorrect);
+  return a.answers.empty() ? 1 : static_cast<double>(same) / static_cast<double>(a.answers.size());
+}
+
+struct Agreement {
+  std::vector<std::string> rules;
+  std::vector<std::vector<double>> shares;
+};
+
+// Of the last checkpoint that other rules have judged too.
+Agreement agreement_of(const EvalSeries& series, const std::vector<score::Scores>& others) {
+  Agreement result;
+  for (size_t i = series.entries.size(); i-- > 0;) {
+    const score::Scores& main = series.entries[i].scores;
+    std::vector<const score::Scores*> same = {&main};
+    for (const score::Scores& other : others)
+      if (header_text(other, "answers_digest") == header_text(main, "answers_digest") &&
+          other.answers.size() == main.answers.size())
+        same.push_back(&other);
+    if (same.size() < 2) continue;
+    for (const score::Scores* a : same) {
+      result.rules.push_back(header_text(*a, "rule"));
+      result.shares.emplace_back();
+      for (const score::Scores* b : same) result.shares.back().push_back(alike(*a, *b));
+    }
+    return result;
+  }
+  return result;
+}
+
+void add_lengths(report::EvalPage& page, const EvalEntry& entry) {
+  page.tokens_of = entry.label;
+  for (const score::ScoredAnswer& answer : entry.scores.answers)
+    if (answer.tokens >= 0)
+      (answer.outcome == score::Outcome::kCorrect ? page.right_tokens : page.other_tokens).push_back(answer.tokens);
+}
+
+void add_facts(report::EvalPage& page, const EvalSeries& series) {
+  for (const auto& [key, value] : series.entries[0].scores.header.as_object())
+    if (key != "kind" && key != "facts" && key != "step" && key != "label" && key != "answers_digest")
+      page.facts.emplace_back(key, value.is_string() ? value.as_string() : value.dump());
+  for (const EvalEntry& entry : series.entries) {
+    page.facts.emplace_back(entry.label + ": answers", header_text(entry.scores, "answers_digest"));
+    const Json* facts = entry.scores.header.find("facts");
+    if (!facts || !facts->is_object()) continue;
+    for (const auto& [key, value] : facts->as_object())
+      page.facts.emplace_back(fmt::format("{}: {}", entry.label, key),
+                              value.is_string() ? value.as_string() : value.dump());
+  }
+}
+
+report::EvalPage page_of_series(const EvalSeries& series, const Agreement& agreement, const std::string& title) {
+  report::EvalPage page;
+  page.title = title;
+  const EvalEntry& last = series.entries.back();
+  page.subtitle =
+      fmt::format("rule {} version {}, {} questions, {} checkpoints", header_text(last.scores, "rule"),
+                  header_text(last.scores, "rule_version"), thousands(last.summary.questions), series.entries.size());
+  page.columns = series_columns(series);
+  page.questions = series.entries[series.reference].scores.ids;
+  for (size_t i = 0; i < score::kOutcomes; ++i) {
+    std::string word(name_of(static_cast<score::Outcome>(i)));
+    std::replace(word.begin(), word.end(), '_', ' ');
+    page.outcomes.push_back(word);
+  }
+  for (const EvalEntry& entry : series.entries) {
+    report::EvalPoint point;
+    point.label = entry.label;
+    if (entry.step) point.step = static_cast<double>(*entry.step);
+    point.again = entry.again;
+    point.rate = entry.summary.rate;
+    point.low = entry.summary.interval.low;
+    point.high = entry.summary.interval.high;
+    if (entry.scores.ids == page.questions)
+      for (const score::Tally& tally : entry.summary.tallies) point.questions.push_back(tally.rate());
+    for (int64_t count : entry.summary.outcomes)
+      point.outcomes.push_back(static_cast<double>(count) /
+                               static_cast<double>(std::max<int64_t>(1, entry.summary.answers)));
+    point.cells = series_cells(series, entry);
+    page.points.push_back(std::move(point));
+  }
+  page.tiles = {
+      {fmt::format("{} %", percent(last.summary.rate)),
+       fmt::format("pass@1, {} (95 %: {})", last.label, percent_range(last.summary.interval))},
+      {fmt::format("{}/{}", thousands(last.summary.count(score::Outcome::kCorrect)), thousands(last.summary.answers)),
+       "correct answers"},
+      {thousands(last.summary.cut), "cut by the length limit"}};
+  if (last.paired)
+    page.tiles.emplace_back(fmt::format("{:+.1f}", 100 * last.paired->difference),
+                            "points against " + series.entries[series.reference].label);
+  add_lengths(page, last);
+  page.rules = agreement.rules;
+  page.agreement = agreement.shares;
+  add_facts(page, series);
+  page.notes = series.notes;
+  return page;
+}
+
+void write_out(app::Invocation& invocation, const report::EvalPage& page) {
+  if (!invocation.has("output") || invocation.plan_only()) return;
+  std::filesystem::path out = invocation.get("output");
+  refuse_to_replace(out);
+  for (const std::filesystem::path& file : report::write_page(report::page_of(page), report::charts_of(page), out))
+    invocation.log("wrote " + file.string());
+}
+
+void show(app::Invocation& invocation, const std::vector<std::string>& lines, const Json& json) {
+  if (invocation.json_output()) return invocation.result(json.dump());
+  for (const std::string& line : lines) invocation.result(line);
+}
+
+int passes(app::Invocation& invocation, double rate) {
+  if (!invocation.has("fail-under")) return 0;
+  double least = share_option(invocation, "fail-under");
+  if (rate >= least) return 0;
+  invocation.warn(fmt::format("pass@1 {:.4f} is under --fail-under {}", rate, invocation.get("fail-under")));
+  return static_cast<int>(Exit::kNo);
+}
+
+int report_curve(app::Invocation& invocation, const std::filesystem::path& file) {
+  SF_CHECK(invocation.has("of"), Exit::kUsage, "a curve needs --of, the number of answers each value is a share of");
+  std::vector<CurvePoint> points =
+      read_curve(read_file(file, kMostCurve), file.string(), whole_option(invocation, "of", 1, 1'000'000'000));
+  write_out(invocation, curve_page(points, file.stem().string()));
+  show(invocation, curve_lines(points), curve_json(points));
+  return passes(invocation, points.back().share());
+}
+
+double last_rate(const EvalSeries& series) {
+  for (size_t i = series.entries.size(); i-- > 0;)
+    if (!series.entries[i].again) return series.entries[i].summary.rate;
+  return series.entries.back().summary.rate;
+}
+
+std::vector<std::string> agreement_lines(const Agreement& agreement) {
+  std::vector<std::string> lines;
+  if (agreement.rules.size() < 2) return lines;
+  lines.push_back("agreement between rules, % of the same answers");
+  for (size_t i = 0; i < agreement.rules.size(); ++i) {
+    std::string line = fmt::format("{:<20}", agreement.rules[i]);
+    for (double share : agreement.shares[i]) line += fmt::format("{:>7}", percent(share));
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace
+
+bool holds_verdicts(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return std::filesystem::exists(path, ignored);
+  return !std::filesystem::exists(path / "metrics.jsonl", ignored) && has_scores(path);
+}
+
+int report_verdicts(app::Invocation& invocation, const std::filesystem::path& path) {
+  for (const char* option : {"before", "after", "trace", "step"})
+    SF_CHECK(!invocation.has(option), Exit::kUsage, "--{} belongs to the report of a run; {} holds verdicts", option,
+             path.string());
+  if (path.extension() == ".csv") return report_curve(invocation, path);
+  Sorted sorted = by_rule(read_all_scores(path, invocation.has("repair")), invocation.get("rule", ""));
+  EvalSeries series = series_of(std::move(sorted.main), invocation.get("against", ""));
+  Agreement agreement = agreement_of(series, sorted.others);
+  std::filesystem::path whole = std::filesystem::weakly_canonical(path);
+  write_out(invocation, page_of_series(series, agreement, whole.filename().string()));
+  std::vector<std::string> lines = series_lines(series, 0);
+  for (const std::string& line : agreement_lines(agreement)) lines.push_back(line);
+  Json json = series_json(series);
+  if (!agreement.rules.empty()) {
+    Json rows = Json::object();
+    for (size_t i = 0; i < agreement.rules.size(); ++i) {
+      Json row = Json::object();
+      for (size_t j = 0; j < agreement.rules.size(); ++j) row.set(agreement.rules[j], agreement.shares[i][j]);
+      rows.set(agreement.rules[i], std::move(row));
+    }
+    json.set("agreement", std::move(rows));
+  }
+  show(invocation, lines, json);
+  return passes(invocation, last_rate(series));
+}
+
+int eval_compare(app::Invocation& invocation) {
+  std::vector<score::Scores> files = read_all_scores(invocation.get("against"), invocation.has("repair"));
+  SF_CHECK(files.size() == 1, Exit::kUsage, "--against {} holds {} files of verdicts; name one",
+           invocation.get("against"), files.size());
+  for (score::Scores& scores : read_all_scores(invocation.positional().front(), invocation.has("repair")))
+    files.push_back(std::move(scores));
+  files[0].header.set("label", files[0].label() + " (reference)");
+  EvalSeries series = series_of(std::move(files), "");
+  show(invocation, series_lines(series, 0), series_json(series));
+  return passes(invocation, last_rate(series));
+}
+
+}  // namespace sf::tool
