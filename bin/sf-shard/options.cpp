@@ -87,6 +87,21 @@ Verb diff() {
   };
 }
 
+Verb reshard() {
+  return {
+      .name = "reshard",
+      .purpose = "the same checkpoint in other files",
+      .examples = {"sf-shard reshard run/latest -o one-file", "sf-shard reshard target --shard-bytes 2GiB -o split"},
+      .options = {{.name = "output", .value = "DIR", .help = "checkpoint to publish", .required = true, .letter = 'o'},
+                  {.name = "shard-bytes",
+                   .value = "BYTES",
+                   .help = "tensors of one file, as 2GiB; default: one file for all"}},
+      .takes_positional = true,
+      .positional_help = "DIR  checkpoint",
+      .run = sf::tool::shard_reshard_verb,
+  };
+}
+
 Verb export_to() {
   return {
       .name = "export",
@@ -128,6 +143,6 @@ Verb import_from() {
 const Command& command() {
   static const Command shard = {.name = "sf-shard",
                                 .purpose = "plan runs, look at checkpoints, check and convert them",
-                                .verbs = {plan(), inspect(), verify(), diff(), export_to(), import_from()}};
+                                .verbs = {plan(), inspect(), verify(), diff(), reshard(), export_to(), import_from()}};
   return shard;
 }

@@ -2,7 +2,7 @@
 _sf_shard() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=
   if ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
-    COMPREPLY=($(compgen -W 'plan inspect verify diff export import' -- "$cur"))
+    COMPREPLY=($(compgen -W 'plan inspect verify diff reshard export import' -- "$cur"))
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -53,6 +53,18 @@ _sf_shard() {
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
       options='--ulp --values --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    reshard)
+      case $prev in
+        -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --shard-bytes) COMPREPLY=(); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--output --shard-bytes --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     export)
       case $prev in

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cstring>
 #include <mutex>
 
@@ -45,48 +46,116 @@ uint64_t as_unsigned(const Json& value, std::string_view what) {
   return static_cast<uint64_t>(value.as_int());
 }
 
-Shape read_shape(const Json& value, uint64_t& elements) {
-  Shape shape;
-  elements = 1;
-  for (const Json& extent : value.as_array()) {
-    uint64_t count = as_unsigned(extent, "extents of a shape");
-    SF_CHECK(!__builtin_mul_overflow(elements, count, &elements), Exit::kData, "shape {} overflows",
-             shown(value.dump()));
-    shape.push_back(static_cast<int64_t>(count));
-  }
-  return shape;
-}
-
-// One header entry; offsets are still relative to the data.
-TensorInfo read_entry(const std::string& name, const Json& entry) {
-  SF_CHECK(entry.is_object(), Exit::kData, "wanted an object with dtype, shape and data_offsets, found {}",
-           entry.type_name());
+// One header entry, checked; offsets are still relative to the data.
+TensorInfo checked(std::string name, const std::string& dtype, Shape shape, uint64_t begin, uint64_t end) {
   SF_CHECK(!name.empty() && name.find('\0') == std::string::npos, Exit::kData, "the name is empty or holds a NUL byte");
-  TensorInfo info;
-  info.name = name;
-  const std::string& dtype = entry.at("dtype").as_string();
   const DtypeBits& row = row_of(dtype);
   uint64_t elements = 1, bits = row.bits;
-  info.shape = read_shape(entry.at("shape"), elements);
-  const Json::Array& offsets = entry.at("data_offsets").as_array();
-  SF_CHECK(offsets.size() == 2, Exit::kData, "data_offsets must be two numbers, found {}", offsets.size());
-  info.begin = as_unsigned(offsets[0], "data_offsets");
-  info.end = as_unsigned(offsets[1], "data_offsets");
-  SF_CHECK(info.begin <= info.end, Exit::kData, "data_offsets [{}, {}] run backwards", info.begin, info.end);
+  for (int64_t extent : shape)
+    SF_CHECK(!__builtin_mul_overflow(elements, static_cast<uint64_t>(extent), &elements), Exit::kData,
+             "shape {} overflows", shown(to_string(shape)));
+  SF_CHECK(begin <= end, Exit::kData, "data_offsets [{}, {}] run backwards", begin, end);
   SF_CHECK(!__builtin_mul_overflow(elements, bits, &bits), Exit::kData, "shape {} of {} overflows",
-           shown(to_string(info.shape)), dtype);
-  SF_CHECK(bits % 8 == 0, Exit::kData, "shape {} of {} is not a whole number of bytes", shown(to_string(info.shape)),
-           dtype);
-  SF_CHECK(info.end - info.begin == bits / 8, Exit::kData,
-           "data_offsets [{}, {}] hold {} bytes, shape {} of {} wants {}", info.begin, info.end, info.end - info.begin,
-           shown(to_string(info.shape)), dtype, bits / 8);
+           shown(to_string(shape)), dtype);
+  SF_CHECK(bits % 8 == 0, Exit::kData, "shape {} of {} is not a whole number of bytes", shown(to_string(shape)), dtype);
+  SF_CHECK(end - begin == bits / 8, Exit::kData, "data_offsets [{}, {}] hold {} bytes, shape {} of {} wants {}", begin,
+           end, end - begin, shown(to_string(shape)), dtype, bits / 8);
   std::optional<Dtype> known = dtype_from_name(dtype);
   if (!known && row.bits == 8) known = Dtype::kU8;
   SF_CHECK(known, Exit::kData, "dtype {} is not supported; convert it to F32, F16 or BF16", dtype);
-  info.dtype = *known;
-  info.type = row.name;
-  return info;
+  return {std::move(name), *known, std::move(shape), begin, end, row.name};
 }
+
+TensorInfo read_entry(const std::string& name, const Json& entry) {
+  SF_CHECK(entry.is_object(), Exit::kData, "wanted an object with dtype, shape and data_offsets, found {}",
+           entry.type_name());
+  Shape shape;
+  for (const Json& extent : entry.at("shape").as_array())
+    shape.push_back(static_cast<int64_t>(as_unsigned(extent, "extents of a shape")));
+  const Json::Array& offsets = entry.at("data_offsets").as_array();
+  SF_CHECK(offsets.size() == 2, Exit::kData, "data_offsets must be two numbers, found {}", offsets.size());
+  return checked(name, entry.at("dtype").as_string(), std::move(shape), as_unsigned(offsets[0], "data_offsets"),
+                 as_unsigned(offsets[1], "data_offsets"));
+}
+
+struct Header {
+  std::vector<TensorInfo> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+// Entries in the form that every writer of the format uses, without blanks and escapes:
+//   "NAME":{"dtype":"D","shape":[n,m],"data_offsets":[a,b]}
+// A header of ten thousand tensors is read in milliseconds so. Anything else, and anything wrong, is left to the parser
+// of JSON, which knows all forms and says what is wrong.
+class PlainHeader {
+ public:
+  explicit PlainHeader(std::string_view text) : left_(text) {}
+
+  bool read(Header& header) {
+    while (!left_.empty() && left_.back() == ' ') left_.remove_suffix(1);
+    if (!take("{")) return false;
+    do {
+      std::optional<std::string_view> name = text();
+      if (!name || !take(":{") || !(*name == "__metadata__" ? pairs(header.metadata) : entry(*name, header)))
+        return false;
+    } while (take(","));
+    return take("}") && left_.empty();
+  }
+
+ private:
+  bool take(std::string_view wanted) {
+    if (!left_.starts_with(wanted)) return false;
+    left_.remove_prefix(wanted.size());
+    return true;
+  }
+  bool pairs(std::map<std::string, std::string>& out) {
+    do {
+      std::optional<std::string_view> key = text(), value;
+      if (!key || !take(":") || !(value = text()) || !out.emplace(*key, *value).second) return false;
+    } while (take(","));
+    return take("}");
+  }
+  bool entry(std::string_view name, Header& header) {
+    std::optional<std::string_view> dtype;
+    Shape shape, offsets;
+    if (!take("\"dtype\":") || !(dtype = text()) || !take(",\"shape\":") || !numbers(shape)) return false;
+    if (!take(",\"data_offsets\":") || !numbers(offsets) || !take("}") || offsets.size() != 2) return false;
+    try {
+      header.tensors.push_back(checked(std::string(name), std::string(*dtype), std::move(shape),
+                                       static_cast<uint64_t>(offsets[0]), static_cast<uint64_t>(offsets[1])));
+    } catch (const Error&) {
+      return false;
+    }
+    return true;
+  }
+  // Between quotes, of printable ASCII without backslash.
+  std::optional<std::string_view> text() {
+    if (!take("\"")) return std::nullopt;
+    size_t end = 0;
+    while (end < left_.size() && left_[end] >= ' ' && left_[end] < 0x7f && left_[end] != '"' && left_[end] != '\\')
+      ++end;
+    if (end == left_.size() || left_[end] != '"') return std::nullopt;
+    std::string_view found = left_.substr(0, end);
+    left_.remove_prefix(end + 1);
+    return found;
+  }
+  bool numbers(Shape& out) {
+    if (!take("[")) return false;
+    while (!take("]")) {
+      if (!out.empty() && !take(",")) return false;
+      int64_t value = -1;
+      bool digit = !left_.empty() && left_[0] >= '0' && left_[0] <= '9';
+      bool zero_first = left_.size() > 1 && left_[0] == '0' && left_[1] >= '0' && left_[1] <= '9';
+      auto [end, error] = std::from_chars(left_.data(), left_.data() + left_.size(), value);
+      if (!digit || zero_first || error != std::errc()) return false;
+      left_.remove_prefix(static_cast<size_t>(end - left_.data()));
+      out.push_back(value);
+    }
+    return true;
+  }
+
+  std::string_view left_;
+};
 
 void read_metadata(const Json& value, std::map<std::string, std::string>& metadata) {
   for (const auto& [key, text] : value.as_object()) {
@@ -107,9 +176,10 @@ void in_context(const std::string& where, Body body) {
 
 // Sorted by offset, tensors must tile the data exactly: no hole, no overlap, no trailing byte.
 void check_tiling(std::vector<TensorInfo>& tensors, uint64_t data_bytes) {
-  std::stable_sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+  auto before = [](const TensorInfo& a, const TensorInfo& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
+  };
+  if (!std::is_sorted(tensors.begin(), tensors.end(), before)) std::stable_sort(tensors.begin(), tensors.end(), before);
   uint64_t at = 0;
   for (const TensorInfo& info : tensors) {
     SF_CHECK(info.begin == at, Exit::kData, "tensor \"{}\": data_offsets begin at {}, wanted {}: {} in the data",
@@ -122,10 +192,19 @@ void check_tiling(std::vector<TensorInfo>& tensors, uint64_t data_bytes) {
            "the header lists {} bytes of data, the file holds {}: bytes trail the last tensor", at, data_bytes);
 }
 
-struct Header {
-  std::vector<TensorInfo> tensors;
-  std::map<std::string, std::string> metadata;
-};
+Header parse_header(std::string_view text) {
+  Header header;
+  Json json = Json::parse(text, "header");
+  SF_CHECK(json.is_object(), Exit::kData, "the header is not a JSON object");
+  for (const auto& [name, entry] : json.as_object()) {
+    if (name == "__metadata__")
+      in_context("__metadata__", [&, &value = entry] { read_metadata(value, header.metadata); });
+    else
+      in_context(fmt::format("tensor \"{}\"", shown(name)),
+                 [&, &key = name, &value = entry] { header.tensors.push_back(read_entry(key, value)); });
+  }
+  return header;
+}
 
 Header read_header(std::span<const std::byte> file) {
   SF_CHECK(file.size() >= 8, Exit::kData, "{} bytes long, shorter than the 8 bytes that hold the header's length",
@@ -138,16 +217,8 @@ Header read_header(std::span<const std::byte> file) {
            "a header of {} bytes is announced, {} are there: the file is truncated", length, file.size() - 8);
   std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, length);
   SF_CHECK(!text.empty() && text.front() == '{', Exit::kData, "the header does not start with '{{'");
-  Json json = Json::parse(text, "header");
-  SF_CHECK(json.is_object(), Exit::kData, "the header is not a JSON object");
   Header header;
-  for (const auto& [name, entry] : json.as_object()) {
-    if (name == "__metadata__")
-      in_context("__metadata__", [&, &value = entry] { read_metadata(value, header.metadata); });
-    else
-      in_context(fmt::format("tensor \"{}\"", shown(name)),
-                 [&, &key = name, &value = entry] { header.tensors.push_back(read_entry(key, value)); });
-  }
+  if (!PlainHeader(text).read(header)) header = parse_header(text);
   check_tiling(header.tensors, file.size() - 8 - length);
   for (TensorInfo& info : header.tensors) info.begin += 8 + length, info.end += 8 + length;
   return header;
@@ -174,7 +245,12 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
     opened.tensors_ = std::move(header.tensors);
     opened.metadata_ = std::move(header.metadata);
   });
-  for (size_t i = 0; i < opened.tensors_.size(); ++i) opened.index_.emplace(opened.tensors_[i].name, i);
+  for (size_t i = 0; i < opened.tensors_.size(); ++i) {
+    size_t known = opened.index_.size();
+    opened.index_.emplace_hint(opened.index_.end(), opened.tensors_[i].name, i);
+    SF_CHECK(opened.index_.size() > known, Exit::kData, "{}: tensor \"{}\" occurs twice", path.string(),
+             shown(opened.tensors_[i].name));
+  }
   return opened;
 }
 

@@ -14,6 +14,8 @@
 #include "tool/init_dflash.h"
 #include "tool/init_draft.h"
 #include "tool/init_model.h"
+#include "tool/memory_limit.h"
+#include "tool/reshard.h"
 #include "tool/shard_diff.h"
 #include "tool/shard_inspect.h"
 #include "tool/shard_verify.h"
@@ -178,6 +180,15 @@ int shard_import_verb(app::Invocation& invocation) {
                         .dtype = dtype_option(invocation),
                         .report = reporter(invocation)};
   print_published(invocation, import_model(options));
+  return 0;
+}
+
+int shard_reshard_verb(app::Invocation& invocation) {
+  ReshardOptions options{
+      .checkpoint = invocation.positional().front(), .out = invocation.get("output"), .report = reporter(invocation)};
+  if (invocation.has("shard-bytes"))
+    options.shard_bytes = bytes_from_text(invocation.get("shard-bytes"), "--shard-bytes");
+  print_published(invocation, reshard(options));
   return 0;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed against the peers, interleaved, medians: capture and decoding against transformers, tokenizing against tokenizers.
 
-usage: run.py --build BUILD [--part inference,collectives,fsdp2] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
+usage: run.py --build BUILD [--part inference,collectives,fsdp2,checkpoints] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
 """
 import argparse
 import json
@@ -13,7 +13,8 @@ import sys
 import tempfile
 import time
 
-import collectives  # beside this file
+import checkpoints  # beside this file
+import collectives
 import fsdp2
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -153,7 +154,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--part", default="inference,collectives,fsdp2", help="which parts, with commas between")
+    parser.add_argument("--part", default="inference,collectives,fsdp2,checkpoints", help="which parts, with commas between")
     parser.add_argument("--shapes", default="A,B,A2048,B2048", help="of the part fsdp2")
     parser.add_argument("--pairs", type=int, default=3, help="of the parts fsdp2 and collectives")
     parser.add_argument("--steps", type=int, default=6, help="of a run in the part fsdp2")
@@ -172,6 +173,8 @@ def main():
             collectives.bench(a, rows)
         if "fsdp2" in a.part.split(","):
             fsdp2.bench(a, target, work, rows)
+        if "checkpoints" in a.part.split(","):
+            checkpoints.bench(a, work, rows)
     if a.out:
         a.out.write_text(json.dumps(rows, indent=2) + "\n")
     return 0

@@ -13,6 +13,7 @@
 #include "tool/import_model.h"
 #include "tool/init_draft.h"
 #include "tool/init_model.h"
+#include "tool/reshard.h"
 #include "tool/shard_diff.h"
 #include "tool/shard_verify.h"
 
@@ -124,6 +125,34 @@ TEST(Export, AnotherTargetsEmbeddingIsRefused) {
       .checkpoint = draft, .out = scratch / "x", .target = write_model(scratch / "b", config, tensors), .to = "hf"};
   refusal(Exit::kProtocol, [&] { export_model(o); });
   EXPECT_FALSE(fs::exists(scratch / "x"));
+}
+
+TEST(Reshard, KeepsIdentityAliasesMomentsAndFiles) {
+  Scratch scratch;
+  Json config = tiny_config();
+  Named tensors = random_tensors(arch::describe(arch::decoder_from_config(config)));
+  ckpt::Manifest manifest;
+  manifest.kind = "train";
+  manifest.step = 7;
+  manifest.aliases = {{"lm_head.weight", "model.embed_tokens.weight"}};
+  manifest.recompute = {"rotary"};
+  std::vector<std::pair<std::string, TensorView>> views;
+  for (const auto& [name, tensor] : tensors) views.emplace_back(name, tensor.view());
+  ckpt::Publisher publisher(scratch / "run");
+  write_atomic(publisher.dir() / "tokenizer.json", "{}");
+  ckpt::write_safetensors(publisher.dir() / "optimizer.safetensors",
+                          {{"model.norm.weight.exp_avg", tensors.back().second.view()}});
+  fs::path run = publisher.commit(views, config, manifest);
+  fs::path split = reshard({.checkpoint = run, .out = scratch / "split", .shard_bytes = 40000});
+  fs::path whole = reshard({.checkpoint = split, .out = scratch / "whole"});
+  EXPECT_GE(ckpt::Checkpoint::open(split).files().size(), 4u);
+  for (const fs::path& dir : {split, whole}) {
+    EXPECT_TRUE(diff({.a = run, .b = dir}).equal);
+    EXPECT_EQ(verify(dir), std::vector<std::string>{});
+    EXPECT_EQ(ckpt::Checkpoint::open(dir).manifest().step, 7);
+  }
+  EXPECT_EQ(read_file(whole / "model.safetensors"), read_file(run / "model.safetensors"));
+  EXPECT_EQ(read_file(whole / "manifest.json"), read_file(run / "manifest.json"));
 }
 
 TEST(Import, GivesBackWhatWasExported) {

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Checkpoints against cp and plain reads: sf-init model of 2 GiB, sf-shard verify, opening a file of 10,000 tensors.
+
+checkpoints.py BUILD [GIB] [REPEAT]: runs alone; bench(a, work, rows) is called by run.py. Cold: the source's pages are
+dropped with POSIX_FADV_DONTNEED before each run. Memory: the child's peak resident bytes above those of `--version`.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MAKE = ROOT / "tests/support/make_tiny_model.py"
+
+
+def write_file(path, tensors):
+    """BF16 tensors of pseudo-random bits (finite values), without a package."""
+    header, at = {}, 0
+    for name, shape in tensors.items():
+        size = 2
+        for extent in shape:
+            size *= extent
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    rng = random.Random(1)
+    block = bytearray(rng.randbytes(1 << 20))
+    block[1::2] = bytes(0x3C + (b & 3) for b in block[1::2])  # small exponents
+    with open(path, "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        left = at
+        while left > 0:
+            out.write(block[: min(left, len(block))])
+            left -= len(block)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def make_model(folder, gib):
+    hidden, inner, layers, vocab = 2048, 5632, 4, 0
+    subprocess.run([sys.executable, MAKE, folder, f"hidden={64}", "tied=false", "layers=1"], check=True)
+    config = json.loads((folder / "config.json").read_text())
+    vocab = config["vocab_size"]
+    a_layer = 2 * hidden + 4 * hidden * hidden + 3 * hidden * inner
+    layers = max(1, int(gib * 2**30 / 2 / a_layer))
+    config.update(hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers, num_attention_heads=16,
+                  num_key_value_heads=16, head_dim=128, torch_dtype="bfloat16")
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = {"model.embed_tokens.weight": [vocab, hidden], "model.norm.weight": [hidden], "lm_head.weight": [vocab, hidden]}
+    for i in range(layers):
+        p = f"model.layers.{i}."
+        tensors[p + "input_layernorm.weight"] = tensors[p + "post_attention_layernorm.weight"] = [hidden]
+        for name in "qkvo":
+            tensors[p + f"self_attn.{name}_proj.weight"] = [hidden, hidden]
+        tensors[p + "mlp.gate_proj.weight"] = tensors[p + "mlp.up_proj.weight"] = [inner, hidden]
+        tensors[p + "mlp.down_proj.weight"] = [hidden, inner]
+    write_file(folder / "model.safetensors", tensors)
+
+
+def drop_pages(path):
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+def fill_pages(path):
+    subprocess.run(["cat", path], stdout=subprocess.DEVNULL, check=True)  # not here: a child inherits this process's peak
+
+
+def timed(command, clean=None):
+    """Seconds and peak resident bytes of a command that must succeed."""
+    start = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.perf_counter() - start
+    if child.returncode != 0:
+        sys.exit(f"{command}: status {child.returncode}")
+    if clean:
+        shutil.rmtree(clean, ignore_errors=True)
+    return seconds, usage.ru_maxrss * 1024
+
+
+def ratio(rows, name, ours, theirs, goal):
+    value = statistics.median(theirs) / statistics.median(ours)
+    rows.append({"name": name, "unit": "s", "ours": ours, "peer": theirs, "peer_name": "cp + sync", "ratio": value, "goal": goal})
+    print(f"{name:34} ours {statistics.median(ours):7.2f} s  cp + sync {statistics.median(theirs):7.2f} s  speed ratio {value:5.2f}"
+          f"  ({goal}; n = {len(ours)}, spread ours {min(ours):.2f}..{max(ours):.2f})", flush=True)
+
+
+def bench_copy(rows, build, work, source, repeat):
+    idle = timed([build / "bin/sf-init", "--version"])[1]
+    file, peak = source / "model.safetensors", 0
+    for heat in ("warm", "cold"):
+        mine, peers = [], []
+        for turn in range(repeat + 1):
+            drop_pages(file) if heat == "cold" else fill_pages(file)
+            seconds, _ = timed(["sh", "-c", f"cp -r '{source}' '{work}/copy' && sync -f '{work}/copy/model.safetensors'"], work / "copy")
+            drop_pages(file) if heat == "cold" else fill_pages(file)
+            ours, memory = timed([build / "bin/sf-init", "model", source, "-o", work / "out"], work / "out")
+            peak = max(peak, memory - idle)
+            if turn > 0:  # the first warms programs up
+                mine.append(ours)
+                peers.append(seconds)
+        ratio(rows, f"sf-init model, {heat}", mine, peers, "goal >= 0.9; 1.0 with copy_file_range")
+    print(f"{'sf-init model, memory above idle':34} {peak / 2**20:.1f} MiB  (goal <= 64)")
+    rows.append({"name": "sf-init model, memory above idle", "unit": "bytes", "ours": [peak], "goal": "<= 64 MiB"})
+
+
+def bench_verify(rows, build, work, source, repeat):
+    timed([build / "bin/sf-init", "model", source, "-o", work / "out"])
+    size = (work / "out/model.safetensors").stat().st_size
+    speeds = [size / 1e9 / timed([build / "bin/sf-shard", "verify", work / "out"])[0] for _ in range(repeat)]
+    print(f"{'sf-shard verify, 1 core, warm':34} {statistics.median(speeds):.2f} GB/s  (goal >= 1.5; n = {repeat})")
+    rows.append({"name": "sf-shard verify", "unit": "GB/s", "ours": speeds, "goal": ">= 1.5"})
+    shutil.rmtree(work / "out")
+
+
+def bench_header(rows, build, work, repeat):
+    file = work / "many.safetensors"
+    write_file(file, {f"model.layers.{i // 10}.some_module_{i % 10}.weight": [4, 4] for i in range(10000)})
+    one = work / "one.safetensors"
+    write_file(one, {"w": [4, 4]})
+    diff = lambda path: timed([build / "bin/sf-shard", "diff", path, path])[0]  # noqa: E731
+    opened = [(diff(file) - diff(one)) / 2 for _ in range(repeat)]
+    print(f"{'10,000 tensors: open, read all':34} {statistics.median(opened) * 1000:.1f} ms  (opening alone: goal <= 5)")
+    rows.append({"name": "10,000 tensors", "unit": "s", "ours": opened, "goal": "<= 0.005"})
+
+
+def bench(a, work, rows, gib=2):
+    source = work / "hf"
+    make_model(source, gib)
+    print(f"checkpoint of {(source / 'model.safetensors').stat().st_size / 2**30:.2f} GiB in {work}; {os.cpu_count()} cores")
+    bench_copy(rows, a.build, work, source, a.repeat)
+    bench_verify(rows, a.build, work, source, a.repeat)
+    bench_header(rows, a.build, work, a.repeat)
+    shutil.rmtree(source)
+
+
+if __name__ == "__main__":
+    arguments = argparse.Namespace(build=pathlib.Path(sys.argv[1]), repeat=int(sys.argv[3]) if len(sys.argv) > 3 else 5)
+    with tempfile.TemporaryDirectory() as folder:
+        bench(arguments, pathlib.Path(folder), [], float(sys.argv[2]) if len(sys.argv) > 2 else 2)
