@@ -182,13 +182,18 @@ void remove_after(std::string& text, std::string_view head, bool keep_head) {  /
 
 // "^ *\circ"
 void remove_circles(std::string& text) {
-  for (size_t at = text.find('^'); at != std::string::npos; at = text.find('^', at)) {
-    size_t end = text.find_first_not_of(' ', at + 1);
-    if (end != std::string::npos && text.compare(end, 5, "\\circ") == 0)
-      text.erase(at, end + 5 - at);
-    else
-      ++at;
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at + 1;
+    while (text[at] == '^' && end < text.size() && text[end] == ' ') ++end;
+    if (text[at] == '^' && text.compare(end, 5, "\\circ") == 0) {
+      at = end + 5;
+    } else {
+      result.append(text, at, end - at);
+      at = end;
+    }
   }
+  text = std::move(result);
 }
 
 std::optional<std::string> whole_text(std::string_view text) {

@@ -132,6 +132,7 @@ std::vector<std::string> split(std::string_view text, std::string_view by) {
 namespace {
 
 bool equals_lowered(std::string_view text, size_t at, std::string_view word) {
+  if ((text[at] | 0x20) != (word[0] | 0x20)) return false;  // most places end here
   for (size_t i = 0; i < word.size(); ++i)
     if (lower(text[at + i]) != word[i]) return false;
   return true;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed against the peers, interleaved, medians: capture and decoding against transformers, tokenizing against tokenizers.
 
-usage: run.py --build BUILD [--part inference,collectives,fsdp2,checkpoints] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
+usage: run.py --build BUILD [--part inference,collectives,fsdp2,checkpoints,score] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
 """
 import argparse
 import json
@@ -16,6 +16,7 @@ import time
 import checkpoints  # beside this file
 import collectives
 import fsdp2
+import score
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "man/examples/demo"
@@ -154,7 +155,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--part", default="inference,collectives,fsdp2,checkpoints", help="which parts, with commas between")
+    parser.add_argument("--part", default="inference,collectives,fsdp2,checkpoints,score", help="which parts, with commas between")
     parser.add_argument("--shapes", default="A,B,A2048,B2048", help="of the part fsdp2")
     parser.add_argument("--pairs", type=int, default=3, help="of the parts fsdp2 and collectives")
     parser.add_argument("--steps", type=int, default=6, help="of a run in the part fsdp2")
@@ -169,6 +170,8 @@ def main():
         subprocess.run([sf("sf-init"), "model", gguf, "-o", target], **quiet)
         if "inference" in a.part.split(","):
             bench_inference(rows, a, sf, target, draft, work, quiet)
+        if "score" in a.part.split(","):
+            score.bench(a, rows, work)
         if "collectives" in a.part.split(","):
             collectives.bench(a, rows)
         if "fsdp2" in a.part.split(","):
