@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/command.h"
+#include "tool/eval_merge.h"
 #include "tool/eval_report.h"
 #include "tool/eval_score.h"
 #include "tool/plan_compute.h"
@@ -39,6 +40,22 @@ Verb generate() {
       .settings = {"target", "generate"},
       .plan = sf::tool::answers_plan,
       .tensor_entry = "sf_eval_generate",
+  };
+}
+
+Verb merge() {
+  return {
+      .name = "merge",
+      .purpose = "verdicts of all shards of a set as one file",
+      .examples = {"sf-eval merge shards -o step150.jsonl", "sf-eval merge shards -o step150.jsonl --format json"},
+      .options = {{.name = "output",
+                   .value = "FILE",
+                   .help = "the verdicts of the whole set",
+                   .required = true,
+                   .letter = 'o'}},
+      .takes_positional = true,
+      .positional_help = "DIR  directory of the shards' verdicts",
+      .run = sf::tool::eval_merge,
   };
 }
 
@@ -98,6 +115,7 @@ Verb score() {
                   {.name = "last-number", .help = "take the last number where nothing states an answer"},
                   {.name = "partial", .help = "questions without answers are left out, not refused"},
                   {.name = "repair", .help = "leave out a half-written last line"},
+                  {.name = "shard", .value = "I/N", .help = "only part I, from 0, of N parts of the questions"},
                   {.name = "explain",
                    .value = "ID",
                    .help = "show the answers of ID, or ID/SAMPLE, with what was found"},
@@ -117,6 +135,6 @@ Verb score() {
 const Command& command() {
   static const Command eval = {.name = "sf-eval",
                                .purpose = "measure what was trained",
-                               .verbs = {accept(), compare(), generate(), report(), score()}};
+                               .verbs = {accept(), compare(), generate(), merge(), report(), score()}};
   return eval;
 }

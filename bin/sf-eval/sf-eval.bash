@@ -2,7 +2,7 @@
 _sf_eval() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=
   if ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
-    COMPREPLY=($(compgen -W 'accept compare generate report score' -- "$cur"))
+    COMPREPLY=($(compgen -W 'accept compare generate merge report score' -- "$cur"))
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -48,6 +48,17 @@ _sf_eval() {
       esac
       options='--target --prompts --limit --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
+    merge)
+      case $prev in
+        -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
     report)
       case $prev in
         -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
@@ -71,6 +82,7 @@ _sf_eval() {
         --questions) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --rule) COMPREPLY=(); return ;;
         --pattern) COMPREPLY=(); return ;;
+        --shard) COMPREPLY=(); return ;;
         --explain) COMPREPLY=(); return ;;
         --fail-under) COMPREPLY=(); return ;;
         --label) COMPREPLY=(); return ;;
@@ -82,7 +94,7 @@ _sf_eval() {
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--questions --rule --pattern --allow-unfinished --last-number --partial --repair --explain --fail-under --label --step --again --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--questions --rule --pattern --allow-unfinished --last-number --partial --repair --shard --explain --fail-under --label --step --again --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     *)
       case $prev in

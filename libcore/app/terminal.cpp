@@ -17,9 +17,8 @@ constexpr double kPaintEvery = 0.1;   // seconds: at most 10 Hz
 constexpr double kPlainEvery = 30.0;  // seconds between plain lines in a file
 
 size_t width_of(int fd) {
-  winsize size{};
-  if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 10) return size.ws_col;
-  return 80;
+  int columns = terminal_columns(fd);
+  return columns > 10 ? static_cast<size_t>(columns) : 80;
 }
 
 // At most `most` code points of UTF-8 text.
@@ -33,6 +32,11 @@ std::string cut(std::string_view text, size_t most) {
 }
 
 }  // namespace
+
+int terminal_columns(int fd) {
+  winsize size{};
+  return isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
 
 std::string clock_text(double seconds) {
   auto whole = static_cast<int64_t>(std::min(seconds, 1e9) + 0.5);

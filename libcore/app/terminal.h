@@ -43,6 +43,9 @@ class Terminal {
   bool stage_ended_ = true;
 };
 
+// Columns of the terminal behind a descriptor; 0 if it is none or does not say.
+int terminal_columns(int fd);
+
 // "1:02:03" or "4:05"; seconds below ten minutes keep no fraction.
 std::string clock_text(double seconds);
 

@@ -99,7 +99,7 @@ bool has_scores(const std::filesystem::path& dir) {
   return false;
 }
 
-std::vector<score::Scores> read_all_scores(const std::filesystem::path& path, bool repair) {
+std::vector<std::filesystem::path> scores_files(const std::filesystem::path& path) {
   std::vector<std::filesystem::path> files;
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
@@ -111,8 +111,12 @@ std::vector<score::Scores> read_all_scores(const std::filesystem::path& path, bo
     files.push_back(path);
   }
   std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<score::Scores> read_all_scores(const std::filesystem::path& path, bool repair) {
   std::vector<score::Scores> all;
-  for (const std::filesystem::path& file : files) all.push_back(read_scores(file, repair));
+  for (const std::filesystem::path& file : scores_files(path)) all.push_back(read_scores(file, repair));
   auto step = [](const score::Scores& scores) { return scores.header.get_int("step", -1); };
   std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return step(a) < step(b); });
   return all;

@@ -27,7 +27,9 @@ AnswerFile read_answers(app::Invocation& invocation, const std::filesystem::path
 score::Scores read_scores(const std::filesystem::path& file, bool repair);
 // Whether a directory holds a file of verdicts.
 bool has_scores(const std::filesystem::path& dir);
-// Every *.jsonl of a directory that holds verdicts, by step and label; a file: itself alone. kNoInput if there is none.
+// Every *.jsonl of a directory that holds verdicts, by name; a file: itself alone. kNoInput if there is none.
+std::vector<std::filesystem::path> scores_files(const std::filesystem::path& path);
+// The same, read, by step.
 std::vector<score::Scores> read_all_scores(const std::filesystem::path& path, bool repair);
 
 }  // namespace sf::tool

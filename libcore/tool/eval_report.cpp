@@ -2,9 +2,11 @@
 #include "tool/eval_report.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
+#include "app/terminal.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "report/eval_page.h"
@@ -185,6 +187,10 @@ int report_curve(app::Invocation& invocation, const std::filesystem::path& file)
   return passes(invocation, points.back().share());
 }
 
+size_t columns() {
+  return static_cast<size_t>(app::terminal_columns(STDOUT_FILENO));
+}
+
 double last_rate(const EvalSeries& series) {
   for (size_t i = series.entries.size(); i-- > 0;)
     if (!series.entries[i].again) return series.entries[i].summary.rate;
@@ -221,7 +227,7 @@ int report_verdicts(app::Invocation& invocation, const std::filesystem::path& pa
   Agreement agreement = agreement_of(series, sorted.others);
   std::filesystem::path whole = std::filesystem::weakly_canonical(path);
   write_out(invocation, page_of_series(series, agreement, whole.filename().string()));
-  std::vector<std::string> lines = series_lines(series, 0);
+  std::vector<std::string> lines = series_lines(series, columns());
   for (const std::string& line : agreement_lines(agreement)) lines.push_back(line);
   Json json = series_json(series);
   if (!agreement.rules.empty()) {
@@ -245,7 +251,7 @@ int eval_compare(app::Invocation& invocation) {
     files.push_back(std::move(scores));
   files[0].header.set("label", files[0].label() + " (reference)");
   EvalSeries series = series_of(std::move(files), "");
-  show(invocation, series_lines(series, 0), series_json(series));
+  show(invocation, series_lines(series, invocation.has("output") ? 0 : columns()), series_json(series));
   return passes(invocation, last_rate(series));
 }
 

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mmap.h"
 #include "score/rule.h"
+#include "score/shards.h"
 #include "text/regex.h"
 #include "tool/eval_data.h"
 #include "tool/eval_text.h"
@@ -48,6 +50,9 @@ class Scoring {
       : invocation_(invocation), file_(std::move(file)), rule_(rule_of(invocation)) {
     if (invocation.has("questions")) book_ = read_questions(invocation, invocation.get("questions"));
     check_golds();
+    if (!invocation.has("shard")) return;
+    SF_CHECK(book_.size() > 0, Exit::kUsage, "--shard needs --questions: a shard is a part of them");
+    std::tie(first_, last_) = range_of(score::parse_shard(invocation.get("shard")), book_.size());
   }
 
   void run() {
@@ -93,6 +98,7 @@ class Scoring {
   }
 
   void judge(score::AnswerRow row, size_t question) {
+    if (question < first_ || question >= last_) return;
     if (next_sample_.size() <= question) next_sample_.resize(question + 1, 0);
     int64_t sample = row.sample.value_or(next_sample_[question]);
     next_sample_[question] = sample + 1;
@@ -143,10 +149,12 @@ class Scoring {
       SF_CHECK(!twice, Exit::kData, "{}: sample {} of question {} occurs twice", file_.string(), answer.sample,
                book_.questions()[answer.question].id);
     }
-    auto missing = static_cast<size_t>(std::count(answered.begin(), answered.end(), false));
+    auto begin = answered.begin() + static_cast<std::ptrdiff_t>(first_);
+    auto end = answered.begin() + static_cast<std::ptrdiff_t>(std::min(last_, answered.size()));
+    auto missing = static_cast<size_t>(std::count(begin, end, false));
     if (missing == 0) return;
-    size_t first = static_cast<size_t>(std::find(answered.begin(), answered.end(), false) - answered.begin());
-    std::string text = fmt::format("{} of {} questions have no answer in {}, first {}", missing, book_.size(),
+    size_t first = static_cast<size_t>(std::find(begin, end, false) - answered.begin());
+    std::string text = fmt::format("{} of {} questions have no answer in {}, first {}", missing, end - begin,
                                    file_.string(), book_.questions()[first].id);
     SF_CHECK(invocation_.has("partial"), Exit::kData, "{}; --partial scores what there is", text);
     invocation_.warn(text);
@@ -171,6 +179,7 @@ class Scoring {
     header.set("questions", static_cast<int64_t>(book_.size())).set("questions_digest", book_.digest());
     header.set("answers", static_cast<int64_t>(judged_.size()));
     header.set("answers_digest", sha256_hex(MappedFile::open(file_).bytes()));
+    if (invocation_.has("shard")) header.set("shard", invocation_.get("shard"));
     if (invocation_.has("label")) header.set("label", invocation_.get("label"));
     if (invocation_.has("step")) {
       header.set("step", whole_option(invocation_, "step", 0, INT64_MAX));
@@ -189,6 +198,7 @@ class Scoring {
   score::QuestionBook book_;
   AnswerFile found_;
   size_t checked_ = 0;
+  size_t first_ = 0, last_ = SIZE_MAX;  // questions of this shard
   std::vector<int64_t> next_sample_;
   std::vector<Judged> judged_;
   std::vector<std::string> explained_;

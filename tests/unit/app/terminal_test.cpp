@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <unistd.h>
 
 namespace sf::app {
@@ -74,6 +75,17 @@ TEST(Terminal, StateNamesTheStage) {
 TEST(Terminal, ClockTextIsShort) {
   EXPECT_EQ(clock_text(65), "1:05");
   EXPECT_EQ(clock_text(3661), "1:01:01");
+}
+
+TEST(Columns, AreTheTerminalsAndNoneElsewhere) {
+  Pipe pipe;
+  EXPECT_EQ(terminal_columns(pipe.in()), 0);
+  int ends[2];
+  winsize size{.ws_row = 24, .ws_col = 97, .ws_xpixel = 0, .ws_ypixel = 0};
+  if (openpty(&ends[0], &ends[1], nullptr, nullptr, &size) != 0) GTEST_SKIP() << "no pseudo terminal here";
+  EXPECT_EQ(terminal_columns(ends[1]), 97);
+  close(ends[0]);
+  close(ends[1]);
 }
 
 }  // namespace
