@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/checkpoint.h"
 
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "base/fault.h"
@@ -126,8 +131,32 @@ void load_moment(engine::Engine& engine, const ckpt::SafetensorsFile& file, cons
 
 Checkpoints::Checkpoints(CheckpointOptions options) : options_(std::move(options)) {}
 
-fs::path Checkpoints::save(engine::Engine& engine, const Progress& progress) {
+Checkpoints::~Checkpoints() {
+  if (writer_.joinable()) writer_.join();
+}
+
+void Checkpoints::write(const std::vector<NamedTensor>& gathered, const Progress& progress) {
+  try {
+    publish(gathered, progress);
+    rotate(progress.step);
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+}
+
+// Every rank calls it: the end of what is being written, and its error.
+void Checkpoints::settle(comm::Group& group) {
+  if (writing_step_ < 0) return;
+  if (writer_.joinable()) writer_.join();
+  int64_t step = std::exchange(writing_step_, -1);
+  agree(group, std::exchange(error_, nullptr), options_.deadline_s);
+  last_step_ = step;
+  last_ = options_.run_dir / ("step-" + std::to_string(step));
+}
+
+fs::path Checkpoints::save(engine::Engine& engine, const Progress& progress, Saved until) {
   comm::Group& group = engine.group();
+  settle(group);
   if (progress.step == last_step_) {
     // A kill between a publication and the move of `latest` leaves it at an older step.
     if (group.rank() == 0) ckpt::point_latest(options_.run_dir, last_.filename());
@@ -138,18 +167,18 @@ fs::path Checkpoints::save(engine::Engine& engine, const Progress& progress) {
     at::Tensor frozen = engine.gathered(name);
     if (group.rank() == 0) gathered.push_back({name, tensor::to_host(frozen, Dtype::kF32)});
   }
-  std::exception_ptr error;
-  if (group.rank() == 0) {
-    try {
-      publish(gathered, progress);
-      rotate(progress.step);
-    } catch (...) {
-      error = std::current_exception();
-    }
+  writing_step_ = progress.step;
+  if (group.rank() == 0 && until == Saved::kPublished) write(gathered, progress);
+  if (group.rank() == 0 && until == Saved::kCopied) {
+    writer_ = std::thread([this, progress, whole = std::move(gathered)] {
+      pthread_setname_np(pthread_self(), "checkpoint");
+      // Writing takes what the steps leave of the processors.
+      setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
+      write(whole, progress);
+    });
   }
-  agree(group, error, options_.deadline_s);
-  last_step_ = progress.step;
-  return last_ = options_.run_dir / ("step-" + std::to_string(progress.step));
+  if (until == Saved::kPublished) settle(group);
+  return options_.run_dir / ("step-" + std::to_string(progress.step));
 }
 
 fs::path Checkpoints::publish(const std::vector<NamedTensor>& gathered, const Progress& progress) const {

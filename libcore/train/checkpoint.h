@@ -2,8 +2,10 @@
 // A run's checkpoints: RUN/step-N, usable as a draft and as the place to continue from, by any world size.
 #pragma once
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/json.h"
@@ -39,28 +41,40 @@ struct CheckpointOptions {
   double deadline_s = 600;  // gathering, writing, reading back
 };
 
+// When a save returns: once the pieces are copied, or once everything is on disk.
+enum class Saved { kCopied, kPublished };
+
 class Checkpoints {
  public:
   explicit Checkpoints(CheckpointOptions options);
+  ~Checkpoints();  // what is being written is written to its end
+  Checkpoints(const Checkpoints&) = delete;
+  Checkpoints& operator=(const Checkpoints&) = delete;
 
   // Every rank calls it. Pieces go to rank 0, which publishes RUN/step-N (weights in fp32 under their Hugging Face
   // names and the buffers in model.safetensors, moments in optimizer.safetensors) and moves RUN/latest. A kill at any
-  // instant leaves the old checkpoint or the new one. If writing fails, every rank throws rank 0's error. A step-N left
+  // instant leaves the old checkpoint or the new one. If writing fails, every rank throws rank 0's error: with kCopied
+  // when it next saves, for a thread of rank 0 writes while steps go on, one checkpoint at a time. A step-N left
   // by a run that was continued from before N is replaced. If this step was the last one saved, or loaded from RUN,
   // only RUN/latest is made to name it.
-  std::filesystem::path save(engine::Engine& engine, const Progress& progress);
+  std::filesystem::path save(engine::Engine& engine, const Progress& progress, Saved until = Saved::kPublished);
   // Fills trainable parameters and moments of this rank; frozen parameters other than `also_frozen` are the caller's.
   // kData if a tensor is missing or has another shape.
   Progress load(engine::Engine& engine, const ckpt::Checkpoint& from);
 
-  const std::filesystem::path& last() const { return last_; }  // empty before the first save or load
+  // The last one known to be published, or loaded; empty before.
+  const std::filesystem::path& last() const { return last_; }
 
  private:
   std::filesystem::path publish(const std::vector<NamedTensor>& gathered, const Progress& progress) const;
   void rotate(int64_t newest) const;
+  void write(const std::vector<NamedTensor>& gathered, const Progress& progress);
+  void settle(comm::Group& group);
   CheckpointOptions options_;
   std::filesystem::path last_;
-  int64_t last_step_ = -1;
+  int64_t last_step_ = -1, writing_step_ = -1;
+  std::exception_ptr error_;  // of the writer; read once it is joined
+  std::thread writer_;
 };
 
 }  // namespace sf::train

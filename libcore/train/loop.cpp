@@ -98,7 +98,7 @@ LoopEnd Loop::run_steps() {
     update(agreed, train(window, agreed));
     phase(comm::Span::Kind::kPublish);
     bool due = options_.checkpoint_every > 0 && progress_.step % options_.checkpoint_every == 0;
-    if (due || agreed.publish) checkpoints_.save(engine_, progress_);
+    if (due || agreed.publish) checkpoints_.save(engine_, progress_, Saved::kCopied);
     if (trace_) trace_->end_step();
   }
   return leave(Exit::kOk, "");

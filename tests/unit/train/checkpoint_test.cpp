@@ -20,7 +20,8 @@ using test::ToyPlan;
 struct RunDir {
   fs::path path;
   RunDir() {
-    path = fs::temp_directory_path() / ("sf-checkpoint-" + std::to_string(getpid()));
+    static int made = 0;
+    path = fs::temp_directory_path() / ("sf-checkpoint-" + std::to_string(getpid()) + "-" + std::to_string(made++));
     fs::remove_all(path);
     fs::create_directories(path);
   }
@@ -64,6 +65,28 @@ TEST(TrainCheckpoint, KeepsTheNewestOnly) {
 TEST(TrainCheckpoint, AFailureToWriteEndsEveryRankWithTheSameError) {
   RunDir dir;
   ToyPlan plan{2, dir.path / "file"};
+  std::ofstream(plan.run_dir) << "in the way";
+  try {
+    run_toy(plan);
+    FAIL() << "published into a file";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Exit::kCantCreate) << error.what();
+  }
+}
+
+TEST(TrainCheckpoint, WhatIsWrittenWhileStepsGoOnIsTheStepThatWasSaved) {
+  RunDir busy, stopped;
+  run_toy(every_step(busy.path));
+  ToyPlan plan{2, stopped.path};
+  plan.stop_at = 3;
+  run_toy(plan);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    EXPECT_EQ(read_file(busy.path / "step-3" / file), read_file(stopped.path / "step-3" / file)) << file;
+}
+
+TEST(TrainCheckpoint, AFailureToWriteWhileStepsGoOnEndsEveryRankAtTheNextSave) {
+  RunDir dir;
+  ToyPlan plan = every_step(dir.path / "file");
   std::ofstream(plan.run_dir) << "in the way";
   try {
     run_toy(plan);
