@@ -52,7 +52,7 @@ max_length = 512
 
 
 def number(value):
-    if value == int(value) and abs(value) < 1e15:
+    if value == int(value) and abs(value) < 1e16:
         return str(int(value))
     return repr(value)
 
@@ -67,7 +67,7 @@ def type_text(key):
     if key["choices"]:
         text = "one of " + ", ".join(key["choices"])
     low, high = key["min"], key["max"]
-    if low is not None and high is not None and high < 1e15:
+    if low is not None and high is not None and high < 1e16:
         text += f", {number(low)} to {number(high)}"
     elif low is not None:
         text += f", from {number(low)}"

@@ -47,6 +47,7 @@ Verb draft() {
       .settings = {"draft", "capture.max_length", "training.reference_quirks"},
       .takes_positional = true,
       .positional_help = "ALGORITHM  eagle3 or dflash",
+      .positional_choices = {"eagle3", "dflash"},
       .run = sf::tool::init_draft_verb,
   };
 }

@@ -91,9 +91,6 @@ int Call::stop_signal() const {
 bool Call::stdin_is_terminal() const {
   return isatty(STDIN_FILENO) == 1;
 }
-bool Call::stdout_is_terminal() const {
-  return isatty(STDOUT_FILENO) == 1;
-}
 
 void Call::set_state_report(std::function<std::string()> report) {
   std::lock_guard lock(report_mutex_);

@@ -48,7 +48,6 @@ class Call : public Invocation {
   int stop_signal() const override;
   void set_state_report(std::function<std::string()> report) override;
   bool stdin_is_terminal() const override;
-  bool stdout_is_terminal() const override;
 
   Terminal& terminal() { return terminal_; }
   // The exact command, the release, the world and where it came from, the digest of the settings.

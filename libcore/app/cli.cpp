@@ -98,13 +98,16 @@ std::vector<po::option> tokens(const std::vector<std::string>& arguments, const 
 // "a|b|c" lists the values an option accepts.
 void check_choice(const Option& option, const std::string& value, const std::string& help_command) {
   if (!closed_choice(option)) return;
-  std::string_view rest = option.value;
-  while (!rest.empty()) {
-    size_t bar = rest.find('|');
-    if (rest.substr(0, bar) == value) return;
-    rest = bar == std::string_view::npos ? "" : rest.substr(bar + 1);
+  std::vector<std::string> choices;
+  for (size_t at = 0; at <= option.value.size();) {
+    size_t bar = std::min(option.value.find('|', at), option.value.size());
+    choices.push_back(option.value.substr(at, bar - at));
+    if (choices.back() == value) return;
+    at = bar + 1;
   }
-  throw Misuse{fmt::format("--{}: wanted {}, found '{}'", option.name, option.value, value), help_command};
+  throw Misuse{
+      fmt::format("--{}: wanted {}, found '{}'{}", option.name, option.value, value, suggestion(value, choices, "")),
+      help_command};
 }
 
 void collect(Parsed& parsed, const std::vector<po::option>& found, const std::vector<Option>& options,
@@ -147,6 +150,11 @@ void check_verb_call(const Parsed& parsed, const std::string& help_command) {
   if (parsed.act != Parsed::Act::kRun) return;
   if (parsed.positional.size() < wanted)
     throw Misuse{fmt::format("{} is missing: {}", positional_parts(verb).first, positional_parts(verb).second),
+                 help_command};
+  const std::vector<std::string>& choices = verb.positional_choices;
+  if (!choices.empty() && std::ranges::find(choices, parsed.positional.front()) == choices.end())
+    throw Misuse{fmt::format("{}: wanted {}, found '{}'{}", positional_parts(verb).first, positional_parts(verb).second,
+                             parsed.positional.front(), suggestion(parsed.positional.front(), choices, "")),
                  help_command};
   for (const Option& option : verb.options)
     if (option.required && !parsed.has(option.name))

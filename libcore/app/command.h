@@ -35,6 +35,7 @@ struct Verb {
   std::vector<std::string> settings;  // sections of settings it reads ("training", "stream"); others are refused (64)
   bool takes_positional = false;      // e.g. `sf-eval report RUN`: as many as positional_help names, all required
   std::string positional_help;        // "RUN  directory of the run", "A B  what to compare": names, two spaces, meaning
+  std::vector<std::string> positional_choices = {};  // the words the first may be; empty: any
   std::function<int(Invocation&)> run;  // or, for verbs that compute:
   std::function<int(Invocation&)> plan;  // --plan of those, without LibTorch
   std::string tensor_entry;  // extern "C" int NAME(sf::app::Invocation*) of libshardforge-tensor.so, by dlopen
@@ -82,7 +83,6 @@ class Invocation {
   // block.
   virtual void set_state_report(std::function<std::string()> report) = 0;
   virtual bool stdin_is_terminal() const = 0;
-  virtual bool stdout_is_terminal() const = 0;
 };
 
 // Ends a verb's set-up: logs the "applied ..." lines of settings that were given (with -v of all), as a warning where

@@ -144,7 +144,7 @@ Json key_json(const config::Key& key) {
       .set("type", type_word(key.type))
       .set("default", key.otherwise)
       .set("min", ranged ? Json(key.min) : Json())
-      .set("max", ranged && key.max < 9e15 ? Json(key.max) : Json())
+      .set("max", ranged && key.max < 1e16 ? Json(key.max) : Json())
       .set("choices", strings_json(key.choices))
       .set("help", key.doc);
 }

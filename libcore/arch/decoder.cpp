@@ -145,6 +145,27 @@ Decoder decoder_from_config(const Json& config) {
   return d;
 }
 
+std::vector<std::string> assumed(const Json& config, const Decoder& d) {
+  std::vector<std::string> list;
+  auto add = [&](const char* key, const auto& value) {
+    const Json* stated = config.find(key);
+    if (!stated || stated->is_null()) list.push_back(fmt::format("{} = {}", key, value));
+  };
+  auto rope_states = [&](const char* dictionary) {
+    const Json* values = config.find(dictionary);
+    return values && values->is_object() && values->contains("rope_theta");
+  };
+  add("num_key_value_heads", d.kv_heads);
+  add("head_dim", d.head_dim);
+  add("rms_norm_eps", d.rms_eps);
+  if (!rope_states("rope_parameters") && !rope_states("rope_scaling")) add("rope_theta", d.rope.theta);
+  auto widest = std::max_element(d.windows.begin(), d.windows.end());
+  if (widest != d.windows.end() && *widest > 0) add("sliding_window", *widest);
+  add("tie_word_embeddings", d.tied);
+  if (d.eos.size() == 1) add("eos_token_id", d.eos[0]);
+  return list;
+}
+
 namespace {
 
 void windows_to_config(const Decoder& d, Json& config) {

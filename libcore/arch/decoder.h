@@ -43,6 +43,8 @@ struct Decoder {
 
 // Throws kConfig naming an unknown architecture or a setting out of range; kData for a malformed file.
 Decoder decoder_from_config(const Json& config);
+// What `config`, which gave `decoder`, leaves to the family's class: "rms_norm_eps = 1e-06", ...
+std::vector<std::string> assumed(const Json& config, const Decoder& decoder);
 // Both rope schemas of a config merged (the rope_scaling dictionary wins); shared with the drafts' configs.
 Rope rope_from_config(const Json& config, int64_t max_positions);
 // Writes rope_theta, rope_scaling (null for the default) and rope_parameters: old and new readers agree.

@@ -57,7 +57,7 @@ std::string wanted_text(const Key& key) {
   using Type = Key::Type;
   bool ranged = key.min < key.max;
   std::string range = ranged ? fmt::format(" from {}", key.min) : "";
-  if (ranged && key.max < 9e15) range += fmt::format(" to {}", key.max);
+  if (ranged && key.max < 1e16) range += fmt::format(" to {}", key.max);
   switch (key.type) {
     case Type::kBool:
       return "true or false";
@@ -82,7 +82,10 @@ std::string wanted_text(const Key& key) {
 
 bool in_range(const Key& key, const Json& value) {
   double number = value.as_double();
-  return std::isfinite(number) && (!(key.min < key.max) || (number >= key.min && number <= key.max));
+  if (!(key.min < key.max)) return std::isfinite(number);
+  // As a double, the first whole number beyond 2^53 would be 2^53.
+  bool beyond = value.is_int() && key.max < 0x1p62 && value.as_int() > static_cast<int64_t>(key.max);
+  return !beyond && number >= key.min && number <= key.max;
 }
 
 bool acceptable(const Key& key, const Json& value) {

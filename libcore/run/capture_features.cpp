@@ -147,6 +147,11 @@ bool is_pipe(int fd) {
   return fstat(fd, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode));
 }
 
+bool nobody_reads(int fd) {
+  struct stat info {};
+  return fstat(fd, &info) == 0 && S_ISCHR(info.st_mode);
+}
+
 int to_stream(app::Invocation& invocation, Capture& capture) {
   stream::ProducerOptions options = producer_options(invocation, capture);
   app::settle_settings(invocation);
@@ -158,8 +163,6 @@ int to_stream(app::Invocation& invocation, Capture& capture) {
       options, [&](uint64_t position) { return capture.compute(stream::place_of(position, rows, seed).row); });
   if (by_file)
     stream::write_handle_file(invocation.get("handle-file"), producer.handle());
-  else if (invocation.stdout_is_terminal())
-    invocation.result(producer.handle().shown());
   else
     invocation.result(producer.handle().to_json().dump());
   stream::Ending ending = producer.serve([&] { return invocation.stop() != app::Stop::kNone; });
@@ -177,12 +180,11 @@ int capture_features(app::Invocation& invocation) {
   bool to_dir = invocation.has("output");
   SF_CHECK(!to_dir || !fs::exists(invocation.get("output")), Exit::kCantCreate,
            "{} exists; remove it or choose another -o", invocation.get("output"));
+  SF_CHECK(to_dir || invocation.has("handle-file") || !nobody_reads(STDOUT_FILENO), Exit::kUsage,
+           "the stream's handle goes to standard output, which is a terminal or a device that no trainer reads; pipe "
+           "into sf-train, or give --handle-file FILE or -o DIR");
   Capture capture = prepare(invocation);
-  std::error_code ignored;
-  fs::path rejected = invocation.get("rejected", invocation.get("data") + ".rejected");
-  SF_CHECK(!fs::equivalent(rejected, invocation.get("data"), ignored), Exit::kUsage,
-           "--rejected {} is the data file itself", rejected.string());
-  refuse_to_replace(rejected);
+  fs::path rejected = tool::rejected_file(invocation);
   tool::write_rejected(invocation, capture.rows, rejected);
   return to_dir ? to_directory(invocation, capture) : to_stream(invocation, capture);
 }

@@ -12,6 +12,7 @@
 #include "stream/client.h"
 #include "stream/feature_dir.h"
 #include "stream/handle.h"
+#include "tool/sample_source.h"
 
 namespace sf::run {
 namespace {
@@ -69,10 +70,6 @@ std::unique_ptr<stream::Source> open_stream(app::Invocation& invocation, comm::G
   const char* rejoins = pipe ? "0 handle files (a pipe ends with its producer)" : "1 handle file";
   double rejoin = Apply(invocation.settings(), rejoins, "stream").number("stream.rejoin_deadline_s");
   if (pipe) {
-    SF_CHECK(
-        !invocation.stdin_is_terminal(), Exit::kUsage,
-        "--from - reads a stream's handle from a pipe, but stdin is a terminal; pipe sf-capture features into this "
-        "command, or give a directory");
     options.life_fd = invocation.life_fd();
   } else {
     options.handle_file = from;
@@ -94,14 +91,18 @@ std::unique_ptr<stream::Source> open_directory(app::Invocation& invocation, cons
   return stream::DirSource::open(from, wanted);
 }
 
+const stream::StreamSource* streamed(const stream::Source& source) {
+  const stream::Source* inner = &source;
+  if (auto* tee = dynamic_cast<const stream::TeeSource*>(inner)) inner = &tee->inner();
+  return dynamic_cast<const stream::StreamSource*>(inner);
+}
+
 }  // namespace
 
 std::unique_ptr<stream::Source> open_source(app::Invocation& invocation, comm::Group& group,
                                             const stream::Contract& wanted) {
-  std::string from = invocation.get("from");
+  std::string from = tool::from_of(invocation);
   if (from != "-" && fs::is_directory(from)) return open_directory(invocation, wanted, from);
-  SF_CHECK(from == "-" || fs::exists(from) || invocation.has("wait"), Exit::kNoInput,
-           "--from {}: no such directory or handle file", from);
   std::unique_ptr<stream::Source> source = open_stream(invocation, group, wanted, from);
   if (!invocation.has("tee")) return source;
   stream::FeatureWriter writer(invocation.get("tee"), source->contract(), group.rank(), invocation.command_line());
@@ -109,10 +110,12 @@ std::unique_ptr<stream::Source> open_source(app::Invocation& invocation, comm::G
 }
 
 bool producer_stopping(const stream::Source& source) {
-  const stream::Source* inner = &source;
-  if (auto* tee = dynamic_cast<const stream::TeeSource*>(inner)) inner = &tee->inner();
-  auto* streamed = dynamic_cast<const stream::StreamSource*>(inner);
-  return streamed && streamed->producer_stopping();
+  const stream::StreamSource* stream = streamed(source);
+  return stream && stream->producer_stopping();
+}
+
+void refuse(const stream::Source& source, const Error& why) {
+  if (const stream::StreamSource* stream = streamed(source)) stream->refuse(why);
 }
 
 void publish_tee(app::Invocation& invocation, comm::Group& group, stream::Source& source, bool ended_well) {

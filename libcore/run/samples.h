@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "app/command.h"
+#include "base/error.h"
 #include "comm/group.h"
 #include "stream/source.h"
 
@@ -13,6 +14,9 @@ namespace sf::run {
 // contract is not the wanted one, naming the field.
 std::unique_ptr<stream::Source> open_source(app::Invocation& invocation, comm::Group& group,
                                             const stream::Contract& wanted);
+
+// Tells the producer of a stream that its samples are not those this run wants; of a directory nothing.
+void refuse(const stream::Source& source, const Error& why);
 
 // The producer of a stream was told to stop and waits for this trainer to publish and leave.
 bool producer_stopping(const stream::Source& source);

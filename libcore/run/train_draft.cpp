@@ -79,6 +79,17 @@ void set_aside_foreign(config::Settings& settings, const DraftVerb& verb) {
       if (std::find(verb.settings.begin(), verb.settings.end(), key) == verb.settings.end()) without.nothing(key);
 }
 
+// A producer that is not told of a refusal would take it for a death.
+template <typename Act>
+auto or_refuse(const stream::Source& source, Act&& act) {
+  try {
+    return act();
+  } catch (const Error& error) {
+    if (error.code() == Exit::kProtocol) refuse(source, error);
+    throw;
+  }
+}
+
 }  // namespace
 
 std::vector<const DraftVerb*> draft_verbs() {
@@ -110,7 +121,8 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
                   kDataWait);
   app::settle_settings(invocation);
   load_parameters(engine, draft, *algorithm);
-  train::Progress progress = resume(invocation, run, checkpoints, engine, source->contract());
+  train::Progress progress =
+      or_refuse(*source, [&] { return resume(invocation, run, checkpoints, engine, source->contract()); });
   RunReport report(invocation, *group, run, progress.step, loop_options.steps);
   train::Loop loop(engine, feed, *objective, checkpoints, loop_options, report.sink(),
                    [&] { return wanted_stop(invocation, *source); });

@@ -11,20 +11,13 @@
 #include "config/apply.h"
 #include "tensor/threads.h"
 #include "tool/apply_schedule.h"
+#include "tool/run_dir.h"
 
 namespace sf::run {
 namespace {
 
 namespace fs = std::filesystem;
 using config::Apply;
-
-// What another verb published must not become a run's directory.
-void refuse_what_is_no_run(const fs::path& dir) {
-  std::error_code ignored;
-  for (const char* mark : {"manifest.json", "contract.json", "config.json"})
-    SF_CHECK(!fs::exists(dir / mark, ignored), Exit::kCantCreate,
-             "{} holds a checkpoint or features ({}), not a run; choose another -o", dir.string(), mark);
-}
 
 void check_same_run(app::Invocation& invocation, const ckpt::Manifest& before, const stream::Contract& samples) {
   if (before.contract.is_object()) {
@@ -71,7 +64,7 @@ RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocati
   std::optional<Error> failure;
   if (group.rank() == 0) {
     try {
-      refuse_what_is_no_run(path_);
+      tool::refuse_what_is_no_run(path_);
       std::error_code error;
       made_ = fs::create_directories(path_, error);
       SF_CHECK(!error, Exit::kCantCreate, "cannot create {}: {}", path_.string(), error.message());
@@ -84,26 +77,13 @@ RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocati
   group.all_reduce_sum(code, {"run directory", Deadline::after(Seconds(60))});
   if (failure) throw *failure;
   if (code[0]) fail(static_cast<Exit>(code[0]), "rank 0 could not take the run directory {}", path_.string());
-  choose(invocation);
+  resume_ = tool::resume_point(invocation, path_);
 }
 
 RunDir::~RunDir() {
   lock_.reset();
   std::error_code ignored;
   if (made_) fs::remove(path_, ignored);  // fails, as it should, once anything is inside
-}
-
-void RunDir::choose(app::Invocation& invocation) {
-  std::string resume = invocation.get("resume", "none");
-  if (resume == "auto") {
-    resume_ = ckpt::latest_checkpoint(path_);
-  } else if (resume != "none") {
-    resume_ = fs::path(resume);
-  } else {
-    std::optional<fs::path> found = ckpt::latest_checkpoint(path_);
-    SF_CHECK(!found, Exit::kCantCreate, "{} holds a run already ({}); give --resume auto to go on, or another -o",
-             path_.string(), found->filename().string());
-  }
 }
 
 engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::ModelSpec& spec) {

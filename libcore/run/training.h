@@ -34,7 +34,6 @@ class RunDir {
   const std::optional<std::filesystem::path>& resume_from() const { return resume_; }
 
  private:
-  void choose(app::Invocation& invocation);
   std::filesystem::path path_;
   std::optional<DirLock> lock_;  // rank 0
   bool made_ = false;

@@ -538,6 +538,14 @@ void StreamSource::finish() {
   self.thread.join();
 }
 
+void StreamSource::refuse(const Error& why) const {
+  if (impl_->options.rank != 0) return;
+  std::unique_lock lock(impl_->mutex);
+  Handle producer = impl_->handle;
+  lock.unlock();
+  impl_->refuse(producer, why);
+}
+
 bool StreamSource::producer_stopping() const {
   std::lock_guard lock(impl_->mutex);
   return impl_->stopping;

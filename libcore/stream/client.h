@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "base/error.h"
 #include "stream/handle.h"
 #include "stream/source.h"
 
@@ -59,6 +60,9 @@ class StreamSource : public Source {
   // Says BYE and waits for the answer. Never throws: whatever the rank did is already safe; a missing answer is
   // reported.
   void finish() override;
+
+  // Tells the producer that its samples are not those wanted, as connect() does of a contract; rank 0's part.
+  void refuse(const Error& why) const;
 
   // The producer was told to stop: it goes on serving until BYE or its deadline. Time to finish the step and publish.
   bool producer_stopping() const;

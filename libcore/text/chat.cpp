@@ -32,6 +32,22 @@ std::string template_of(const Json& config, const std::string& origin) {
        found->as_array().size());
 }
 
+struct TemplateText {
+  std::string source, origin;
+  Json config;  // of tokenizer_config.json; an empty object without it
+};
+
+// chat_template.jinja wins; the source is empty where there is no template.
+TemplateText template_in(const std::filesystem::path& model_dir) {
+  TemplateText found{"", (model_dir / "tokenizer_config.json").string(), Json::object()};
+  if (std::filesystem::exists(found.origin)) found.config = Json::parse(read_file(found.origin), found.origin);
+  std::filesystem::path jinja = model_dir / "chat_template.jinja";
+  bool own_file = std::filesystem::exists(jinja);
+  found.source = own_file ? read_file(jinja) : template_of(found.config, found.origin);
+  found.origin = own_file ? jinja.string() : found.origin + ": chat_template";
+  return found;
+}
+
 }  // namespace
 
 size_t EncodedChat::supervised() const {
@@ -51,14 +67,9 @@ ChatEncoder::~ChatEncoder() = default;
 ChatEncoder::ChatEncoder(ChatEncoder&&) noexcept = default;
 
 ChatEncoder ChatEncoder::open(const std::filesystem::path& model_dir, const Json& variables) {
-  std::string tokenizer_path = (model_dir / "tokenizer.json").string(),
-              config_path = (model_dir / "tokenizer_config.json").string();
+  std::string tokenizer_path = (model_dir / "tokenizer.json").string();
   std::string tokenizer_bytes = read_file(tokenizer_path);
-  Json config = Json::object();
-  if (std::filesystem::exists(config_path)) config = Json::parse(read_file(config_path), config_path);
-  std::filesystem::path jinja = model_dir / "chat_template.jinja";
-  bool own_file = std::filesystem::exists(jinja);
-  std::string source = own_file ? read_file(jinja) : template_of(config, config_path);
+  auto [source, origin, config] = template_in(model_dir);
   SF_CHECK(!source.empty(), Exit::kNoInput,
            "{}: no chat template: wanted chat_template.jinja or chat_template in tokenizer_config.json",
            model_dir.string());
@@ -69,9 +80,31 @@ ChatEncoder ChatEncoder::open(const std::filesystem::path& model_dir, const Json
   ChatEncoder encoder;
   encoder.state_ = std::unique_ptr<State>(
       new State{Tokenizer::from_json(Json::parse(tokenizer_bytes, tokenizer_path), tokenizer_path),
-                Template::parse(source, own_file ? jinja.string() : config_path + ": chat_template"), std::move(given),
-                sha256_hex(tokenizer_bytes), sha256_hex(source)});
+                Template::parse(source, origin), std::move(given), sha256_hex(tokenizer_bytes), sha256_hex(source)});
   return encoder;
+}
+
+// Some faults show only at run time, hence the rendering; what the template itself refuses is none.
+std::string template_fault(std::string_view source, std::string_view origin) {
+  Json message = Json::object().set("role", "user").set("content", "a");
+  Json variables = Json::object().set("messages", Json(Json::Array{message})).set("add_generation_prompt", true);
+  try {
+    Template::parse(source, origin).render(variables);
+  } catch (const Error& error) {
+    if (error.code() == Exit::kConfig) return error.what();
+  }
+  return "";
+}
+
+std::optional<std::string> chat_template_fault(const std::filesystem::path& model_dir) {
+  try {
+    TemplateText found = template_in(model_dir);
+    if (found.source.empty()) return std::nullopt;
+    return template_fault(found.source, found.origin);
+  } catch (const Error& error) {
+    if (error.code() == Exit::kConfig) return error.what();
+    throw;
+  }
 }
 
 const Tokenizer& ChatEncoder::tokenizer() const {

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -55,6 +57,11 @@ class ChatEncoder {
   std::unique_ptr<State> state_;
 };
 
+// Why chats cannot be rendered with a template, with line and column (the parts of Jinja that the subset lacks), or "".
+std::string template_fault(std::string_view source, std::string_view origin);
+// The same of a model directory's template; nullopt: it holds none. kData: the file that should hold it is damaged.
+std::optional<std::string> chat_template_fault(const std::filesystem::path& model_dir);
+
 // Rows of a chats file (JSON Lines). Accepted: {"messages": [...]}, {"conversations": [...]} (role|from, content|value;
 // human, gpt translated), {"text": "..."} and {"input_ids": [...], "loss_mask": [...]}.
 struct ChatRow {
@@ -66,8 +73,8 @@ struct ChatRow {
 
 inline constexpr const char* kNoSupervisedToken = "no supervised token";  // a reason of its own, for those who count
 
-// Reads and encodes all rows. A line that is not JSON is kData naming file and line; a row the template rejects is kept
-// with its reason.
+// Reads and encodes all rows. A line that is no JSON object, or whose "id" is neither text nor a whole number, is kData
+// naming file and line; a row the template rejects is kept with its reason.
 std::vector<ChatRow> read_chats(const std::filesystem::path& file, const ChatEncoder& encoder, MaskRule rule,
                                 size_t max_length);
 // Raw rows for regenerate and eval: id and the messages to send (without assistant turns after the last user turn).
@@ -76,6 +83,7 @@ std::vector<ChatRow> read_chats(const std::filesystem::path& file, const ChatEnc
 struct Prompt {
   std::string id;
   Json messages;
+  std::string origin;  // "FILE:LINE"
 };
 std::vector<Prompt> read_prompts(const std::filesystem::path& file);
 

@@ -29,11 +29,13 @@ void each_line(const std::filesystem::path& file,
   }
 }
 
-std::string id_of_row(const Json& json, uint64_t number) {
+std::string id_of_row(const Json& json, uint64_t number, const std::string& origin) {
   const Json* id = json.find("id");
-  if (id && id->is_string() && !id->as_string().empty()) return id->as_string();
-  if (id && id->is_int()) return std::to_string(id->as_int());
-  return fmt::format("row-{}", number);
+  if (!id || id->is_null()) return fmt::format("row-{}", number);
+  if (id->is_int()) return std::to_string(id->as_int());
+  SF_CHECK(id->is_string(), Exit::kData, "{}: \"id\" is {}, wanted a string or a whole number", origin,
+           id->type_name());
+  return id->as_string().empty() ? fmt::format("row-{}", number) : id->as_string();
 }
 
 std::string role_of(const std::string& name) {
@@ -130,10 +132,10 @@ Json prompt_messages(const Json& messages) {
 std::vector<ChatRow> read_chats(const std::filesystem::path& file, const ChatEncoder& encoder, MaskRule rule,
                                 size_t max_length) {
   std::vector<ChatRow> rows;
-  each_line(file, [&](const Json& json, uint64_t number, const std::string&) {
+  each_line(file, [&](const Json& json, uint64_t number, const std::string& origin) {
     ChatRow row;
     row.row = number;
-    row.id = id_of_row(json, number);
+    row.id = id_of_row(json, number, origin);
     try {
       row.encoded = encode_row(json, encoder, rule, max_length);
       if (row.encoded.supervised() == 0) row.rejected = kNoSupervisedToken;
@@ -150,6 +152,7 @@ std::vector<ChatRow> read_chats(const std::filesystem::path& file, const ChatEnc
 std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
   std::vector<Prompt> prompts;
   each_line(file, [&](const Json& json, uint64_t number, const std::string& origin) {
+    std::string id = id_of_row(json, number, origin);
     try {
       Json messages = messages_of(json);
       if (messages.is_null()) {
@@ -159,7 +162,7 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
         message.set("role", "user").set("content", *prompt);
         messages = Json(Json::Array{message});
       }
-      prompts.push_back({id_of_row(json, number), prompt_messages(messages)});
+      prompts.push_back({std::move(id), prompt_messages(messages), origin});
     } catch (Error& error) {
       error.add_context(origin);
       throw;

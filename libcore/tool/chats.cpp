@@ -88,6 +88,16 @@ Chats read_chats(app::Invocation& invocation, const text::ChatEncoder& encoder, 
   return chats;
 }
 
+std::filesystem::path rejected_file(app::Invocation& invocation) {
+  std::filesystem::path data = invocation.get("data"),
+                        rejected = invocation.get("rejected", data.string() + ".rejected");
+  std::error_code ignored;
+  SF_CHECK(!std::filesystem::equivalent(rejected, data, ignored), Exit::kUsage, "--rejected {} is the data file itself",
+           rejected.string());
+  refuse_to_replace(rejected);
+  return rejected;
+}
+
 void write_rejected(app::Invocation& invocation, const std::vector<text::ChatRow>& rows,
                     const std::filesystem::path& file) {
   std::string lines;

@@ -27,6 +27,8 @@ struct Chats {
 // (applied here). Rows that cannot be used keep the reason; kData if there is no row at all.
 Chats read_chats(app::Invocation& invocation, const text::ChatEncoder& encoder, int64_t positions);
 
+// Where void rows of --data go: --rejected, else beside it. kUsage: the data itself; kCantCreate: something published.
+std::filesystem::path rejected_file(app::Invocation& invocation);
 // Rows that cannot be used, with their reasons, beside the run: they are void positions, never a stop.
 void write_rejected(app::Invocation& invocation, const std::vector<text::ChatRow>& rows,
                     const std::filesystem::path& file);

@@ -92,10 +92,25 @@ ckpt::Manifest manifest_of(const ModelSource& source) {
 
 }  // namespace
 
+void judge_template(const std::optional<std::string>& fault, ModelSource& source) {
+  constexpr const char* kRefused = "sf-init draft, sf-capture, sf-eval and sf-train sft will refuse this model";
+  if (!fault)
+    source.notes.push_back(fmt::format("the source holds no chat template: {} until it has one", kRefused));
+  else if (!fault->empty())
+    source.warnings.push_back(fmt::format("chat template: {}; {}", *fault, kRefused));
+}
+
+void note_assumed(const std::vector<std::string>& assumed, ModelSource& source) {
+  if (assumed.empty()) return;
+  source.notes.push_back(fmt::format("not stated by the source, taken from the {} family's own rules: {}",
+                                     source.decoder.family, fmt::join(assumed, ", ")));
+}
+
 fs::path init_model(const InitModelOptions& options) {
   ModelSource source = open_source(options);
   for (const std::string& note : source.notes) options.report.say(note);
   PeakMemory peak;
+  for (const std::string& warning : source.warnings) options.report.warn(warning);
   ckpt::Publisher publisher(options.out);
   source.write_files(publisher.dir());
   report_writing(source, options.report);
@@ -118,7 +133,8 @@ Json plan_model(const InitModelOptions& options) {
   for (const arch::Alias& alias : source.spec.aliases) aliases.set(alias.name, alias.of);
   for (const arch::Buffer& buffer : source.spec.buffers)
     if (!buffer.stored) recompute.push(buffer.name);
-  for (const std::string& note : source.notes) notes.push(note);
+  for (const auto* list : {&source.notes, &source.warnings})
+    for (const std::string& note : *list) notes.push(note);
   Json plan = Json::object();
   plan.set("source", options.source.string()).set("format", source.format).set("out", options.out.string());
   plan.set("family", source.spec.family).set("parameters", source.spec.parameter_count());

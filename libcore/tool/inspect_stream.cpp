@@ -29,6 +29,9 @@ void show_handle(app::Invocation& invocation, const stream::Handle& handle) {
 }
 
 int show_directory(app::Invocation& invocation, const std::filesystem::path& dir) {
+  SF_CHECK(!std::filesystem::exists(dir / "manifest.json") && !std::filesystem::exists(dir / "config.json"),
+           Exit::kData, "{} is a checkpoint, no directory of features; sf-shard inspect {} shows it", dir.string(),
+           dir.string());
   std::optional<stream::Contract> contract = stream::published_contract(dir);
   SF_CHECK(contract, Exit::kData, "{} is no directory of features: it has no contract.json", dir.string());
   bool rows = invocation.has("rows") && !invocation.json_output();

@@ -24,8 +24,14 @@ struct ModelSource {
   std::shared_ptr<uint64_t> bytes_read;                               // counted as they are read
   Json provenance;                                                    // for the manifest: where the model comes from
   std::vector<std::string> notes;                                     // what the user should know
+  std::vector<std::string> warnings;                                  // what will not work
   std::function<void(const std::filesystem::path& dir)> write_files;  // tokenizer and generation settings
 };
+
+// What the chat template of a source will not do; `fault` as text::chat_template_fault gives it.
+void judge_template(const std::optional<std::string>& fault, ModelSource& source);
+// The note that names values the source does not state ("head_dim = 64"); none for an empty list.
+void note_assumed(const std::vector<std::string>& assumed, ModelSource& source);
 
 ModelSource source_from_gguf(const std::filesystem::path& file, std::optional<Dtype> dtype);
 // `tied_from`: which of two tied names counts if their bytes differ; empty: that is refused (kData).

@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "ckpt/gguf.h"
+#include "text/chat.h"
 #include "text/gguf_tokenizer.h"
 #include "tool/model_source.h"
 #include "tool/names.h"
@@ -91,6 +92,18 @@ Json config_of(const ckpt::GgufFile& file, const ckpt::GgufTensor& embedding) {
   config.set("bos_token_id", Json(keys.integer("tokenizer.ggml.bos_token_id", -1)));
   config.set("eos_token_id", end_tokens(keys));
   return config;
+}
+
+// Optional keys of the format that the file leaves out, each with the value it stands for.
+std::vector<std::string> left_out(const Json& metadata, const arch::Decoder& d) {
+  std::vector<std::string> list;
+  auto add = [&](const char* key, auto value) {
+    if (!metadata.contains(key)) list.push_back(fmt::format("{} = {}", key, value));
+  };
+  add("llama.attention.head_count_kv", d.kv_heads);
+  add("llama.attention.key_length", d.head_dim);
+  add("llama.rope.freq_base", d.rope.theta);
+  return list;
 }
 
 void check_metadata(const ckpt::GgufFile& file, const arch::Decoder& d) {
@@ -243,7 +256,11 @@ void fill(std::shared_ptr<const ckpt::GgufFile> file, std::optional<Dtype> dtype
   SF_CHECK(static_cast<int64_t>(tokenizer.tokens.size()) == source.decoder.vocab, Exit::kData,
            "tokenizer.ggml.tokens holds {} tokens, token_embd.weight has {} rows", tokenizer.tokens.size(),
            source.decoder.vocab);
-  if (tokenizer.chat_template.empty()) source.notes.push_back("the file holds no chat template");
+  note_assumed(left_out(metadata, source.decoder), source);
+  std::optional<std::string> fault;
+  if (!tokenizer.chat_template.empty())
+    fault = text::template_fault(tokenizer.chat_template, file->path().string() + ": tokenizer.chat_template");
+  judge_template(fault, source);
   source.config = arch::decoder_to_config(source.decoder);
   if (tokenizer.padding >= 0) source.config.set("pad_token_id", tokenizer.padding);
   Json words = text::tokenizer_json(tokenizer), settings = text::tokenizer_config_json(tokenizer);

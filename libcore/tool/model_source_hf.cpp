@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "text/chat.h"
 #include "text/tokenizer.h"
 #include "tool/compare_values.h"
 #include "tool/float8.h"
@@ -197,6 +198,8 @@ ModelSource source_from_directory(const fs::path& dir, std::optional<Dtype> dtyp
   }
   source.spec = arch::describe(source.decoder);
   check_tensors(from, source.spec);
+  note_assumed(arch::assumed(config, source.decoder), source);
+  judge_template(text::chat_template_fault(dir), source);
   choose_tied(from, source.spec, tied_from);
   source.bytes_read = std::make_shared<uint64_t>(0);
   count_reads(from, source.bytes_read);

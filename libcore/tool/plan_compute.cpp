@@ -119,6 +119,7 @@ int capture_features_plan(app::Invocation& invocation) {
   text::ChatEncoder encoder = text::ChatEncoder::open(target.dir());
   TargetBytes bytes = target_bytes(invocation, target);
   Chats chats = read_chats(invocation, encoder, bytes.shape.max_positions);
+  rejected_file(invocation);
   stream::Contract contract = contract_of(target, encoder, bytes.compute, wish);
   chats.describe(contract);
   Dtype feature = *dtype_from_config(Apply(invocation.settings(), "every sample", "run").word("capture.feature_dtype"));

@@ -12,10 +12,13 @@
 #include "config/apply.h"
 #include "stream/feature_dir.h"
 #include "tool/apply_schedule.h"
+#include "tool/capture_wish.h"
 #include "tool/chats.h"
 #include "tool/draft_files.h"
 #include "tool/plan_compute.h"
 #include "tool/plan_request.h"
+#include "tool/run_dir.h"
+#include "tool/sample_source.h"
 
 namespace sf::tool {
 namespace {
@@ -25,14 +28,21 @@ namespace fs = std::filesystem;
 constexpr int64_t kUnreadWidth = 2048;  // tokens of a row while the samples are still in a stream: capture's default
 
 // Of a directory what it holds; of a stream, which --plan does not open, the usual row.
-Samples samples_of(app::Invocation& invocation) {
+Samples samples_of(app::Invocation& invocation, const DraftFiles& draft, int64_t vocab, int64_t hidden) {
+  CaptureWish wish = capture_wish(draft.files.config());
+  check_source(invocation, {.algorithm = wish.algorithm,
+                            .target = draft.target.identity(),
+                            .tokenizer = draft.link.tokenizer,
+                            .chat_template = draft.link.chat_template,
+                            .layers = wish.names,
+                            .vocab = vocab,
+                            .hidden = hidden});
   std::string from = invocation.get("from");
   if (from != "-" && fs::is_directory(from)) {
     std::optional<stream::Contract> contract = stream::published_contract(from);
     SF_CHECK(contract, Exit::kNoInput, "{} holds no features", from);
     return {contract->max_length, *dtype_from_name(contract->feature_dtype), 0};
   }
-  SF_CHECK(from == "-" || fs::exists(from), Exit::kNoInput, "--from {}: no such directory or handle file", from);
   invocation.log(fmt::format("the stream is not opened: rows of {} tokens are assumed", kUnreadWidth));
   auto credit = static_cast<uint64_t>(invocation.settings().get_int("stream.credit_mib"));
   return {kUnreadWidth, Dtype::kBF16, credit << 20};
@@ -40,6 +50,7 @@ Samples samples_of(app::Invocation& invocation) {
 
 // `request_of` for the ranks that run; the threads of a rank are part of what they agree on.
 int plan_run(app::Invocation& invocation, const RequestOf& request_of) {
+  check_run_dir(invocation);
   const RankEnv& ranks = invocation.ranks();
   return plan_by(invocation, ranks.world, [&](config::Settings& settings, int world) {
     PlanRequest request = request_of(settings, world);
@@ -59,7 +70,7 @@ int train_eagle3_plan(app::Invocation& invocation) {
   DraftFiles draft = open_draft(invocation);
   ckpt::read_vocab_map(draft.files);
   arch::Eagle3 shape = arch::eagle3_from_config(draft.files.config());
-  Samples samples = samples_of(invocation);
+  Samples samples = samples_of(invocation, draft, shape.vocab, shape.target_hidden);
   return plan_run(invocation, [&](config::Settings& settings, int world) {
     return eagle3_request(settings, shape, samples, world);
   });
@@ -69,7 +80,7 @@ int train_dflash_plan(app::Invocation& invocation) {
   DraftFiles draft = open_draft(invocation);
   arch::Dflash shape = arch::dflash_from_config(draft.files.config());
   arch::check_trainable(shape);
-  Samples samples = samples_of(invocation);
+  Samples samples = samples_of(invocation, draft, shape.vocab, shape.hidden);
   return plan_run(invocation, [&](config::Settings& settings, int world) {
     return dflash_request(settings, shape, draft.tied(), samples, world);
   });

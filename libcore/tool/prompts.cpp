@@ -2,7 +2,7 @@
 #include "tool/prompts.h"
 
 #include <charconv>
-#include <set>
+#include <map>
 #include <string>
 
 #include "base/error.h"
@@ -20,13 +20,15 @@ Prompts read_prompts(app::Invocation& invocation, const text::ChatEncoder& encod
     if (limit < result.prompts.size()) result.prompts.resize(limit);
   }
   SF_CHECK(!result.prompts.empty(), Exit::kData, "{} holds no prompt", invocation.get("prompts"));
-  std::set<std::string> ids;
+  std::map<std::string, std::string> lines;  // of each id
   for (const text::Prompt& prompt : result.prompts) {
-    SF_CHECK(ids.insert(prompt.id).second, Exit::kData, "{}: the id {} occurs twice; answers are kept by id",
-             invocation.get("prompts"), prompt.id);
+    auto [first, fresh] = lines.emplace(prompt.id, prompt.origin);
+    SF_CHECK(fresh, Exit::kData, "{}: the id {} is that of {} too; answers are kept by id", prompt.origin, prompt.id,
+             first->second);
     result.ids.push_back(encoder.encode_prompt(prompt.messages));
     SF_CHECK(std::ssize(result.ids.back()) < positions, Exit::kData,
-             "prompt {}: {} tokens, but this target has {} positions", prompt.id, result.ids.back().size(), positions);
+             "{}: prompt {}: {} tokens, but this target has {} positions", prompt.origin, prompt.id,
+             result.ids.back().size(), positions);
   }
   return result;
 }

@@ -128,16 +128,17 @@ stream::Contract synthetic_contract(const std::string& shape) {
   size_t slash = shape.find('/');
   std::string name = shape.substr(0, slash);
   int64_t scale = slash == std::string::npos ? 1 : whole_number("--synthetic " + shape, shape.substr(slash + 1), 4096);
-  std::string names;
+  std::vector<std::string> names;
   for (const KnownShape& known : kKnown) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", known.name);
+    names.emplace_back(known.name);
     if (known.name != name) continue;
     SF_CHECK(known.hidden % scale == 0, Exit::kUsage, "--synthetic {}: the hidden size {} is no multiple of {}", shape,
              known.hidden, scale);
     return eagle3_shape(known.vocab / scale, known.hidden / scale, default_layers(known.layers));
   }
-  fail(Exit::kUsage, "--synthetic {}: no such directory of a draft or target, and no shape that is known: {}", shape,
-       names);
+  std::string near = config::nearest(name, names);
+  fail(Exit::kUsage, "--synthetic {}: no such directory of a draft or target, and no shape that is known: {}{}", shape,
+       fmt::join(names, ", "), near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
 }
 
 stream::Sample synthetic_sample(const stream::Contract& contract, uint64_t row) {

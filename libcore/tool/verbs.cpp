@@ -67,6 +67,15 @@ void print_published(app::Invocation& invocation, const std::filesystem::path& d
   invocation.result(invocation.json_output() ? Json::object().set("path", dir.string()).dump() : dir.string());
 }
 
+// As the publisher would, but for --plan too, and before anything is read.
+void refuse_existing_output(const app::Invocation& invocation) {
+  std::filesystem::path out = invocation.get("output");
+  if (!out.has_filename()) out = out.parent_path();
+  std::error_code ignored;
+  SF_CHECK(!std::filesystem::exists(std::filesystem::symlink_status(out, ignored)), Exit::kCantCreate,
+           "{} exists already; remove it or choose another -o", out.string());
+}
+
 InitDraftOptions draft_options(app::Invocation& invocation) {
   config::Settings& settings = invocation.settings();
   InitDraftOptions options{.target = invocation.get("target"),
@@ -122,6 +131,7 @@ int init_dflash_verb(app::Invocation& invocation) {
 }  // namespace
 
 int init_model_verb(app::Invocation& invocation) {
+  refuse_existing_output(invocation);
   InitModelOptions options{.source = invocation.positional().front(),
                            .out = invocation.get("output"),
                            .dtype = dtype_option(invocation),
@@ -136,6 +146,7 @@ int init_model_verb(app::Invocation& invocation) {
 }
 
 int init_draft_verb(app::Invocation& invocation) {
+  refuse_existing_output(invocation);
   if (invocation.positional().front() == "dflash") return init_dflash_verb(invocation);
   InitDraftOptions options = draft_options(invocation);
   app::settle_settings(invocation);

@@ -29,6 +29,12 @@ expect 78 sf-train eagle3 --draft draft0 --from feats -o x --set training.learni
 expect 66 sf-train eagle3 -c run.toml --draft draft0 --from nowhere -o x; clean x
 expect 64 script -qec "sf-train eagle3 -c run.toml --draft draft0 --from - -o x" /dev/null; clean x
 
+expect 64 script -qec "sf-capture features -c run.toml --target target --draft draft0 --data chats.jsonl" /dev/null
+grep -q "terminal" out || { cat out; die "capture does not say that nobody reads a terminal"; }
+echo '{"id":"p","prompt":"a"}' >twice.jsonl; echo '{"prompt":"b"}' >>twice.jsonl; echo '{"id":"p","prompt":"c"}' >>twice.jsonl
+expect 65 sf-capture regenerate --target target --prompts twice.jsonl -o x; says "twice.jsonl:3: the id p is that of twice.jsonl:1"
+clean x
+
 # A draft of another target, and a stream whose tokenizer differs.
 python3 "$here/../support/make_tiny_model.py" hf2 seed=9 && sf-init model hf2 -o target2 >/dev/null 2>&1
 expect 76 sf-eval accept --target target2 --draft draft0 --prompts chats.jsonl; says target
@@ -62,11 +68,35 @@ for ranks in 1 2; do
   expect 73 sf-train eagle3 -c run.toml --draft draft0 --from feats -o live --ranks $ranks --resume auto
   says "live is in use by sf-train eagle3" "(pid $!"
 done
+expect 73 sf-train sft -c run.toml --target target --data chats.jsonl -n -o live; says "live is in use by sf-train eagle3"
 kill $! && wait $! || [ $? = 75 ] || die "the run that was in the way ended with $?"
 expect 78 sf-train eagle3 -c run.toml --draft draft0 --from feats -o x --set engine.accumulate=accumulate_local; says engine.numerics; clean x
 expect 78 sf-train eagle3 -c run.toml --draft draft0 --from feats -o x --set shard.replicas=2; says "does not divide"; clean x
 cp -r feats torn && truncate -s 100 torn/rows-0-00000.frames
 expect 65 sf-train eagle3 -c run.toml --draft draft0 --from torn -o x; says truncated; clean x
+
+# A plan refuses what the run would, and makes nothing.
+sft=(sf-train sft -c run.toml --target target -n)
+expect 66 "${sft[@]}" --data nowhere.jsonl -o x; says nowhere.jsonl; clean x
+expect 65 "${sft[@]}" --data broken.jsonl -o x; says broken.jsonl:4; clean x
+expect 64 "${sft[@]}" -o x; says "--data"
+for plan in "sf-train sft --target target --data chats.jsonl" "sf-train eagle3 --draft draft0 --from feats"; do
+  $plan -c run.toml -n -o x >/dev/null 2>err || { cat err; die "$plan --plan"; }
+  clean x
+  expect 73 $plan -c run.toml -n -o feats; says "feats holds"
+  expect 73 $plan -c run.toml -n -o run; says "holds a run already"
+  expect 73 $plan -c run.toml -n -o chats.jsonl/x; says "chats.jsonl"
+done
+expect 66 sf-train eagle3 -c run.toml --draft draft0 --from nowhere -n -o x
+expect 76 sf-train eagle3 -c run.toml --draft draft3 --from feats -n -o x; says "differs in target"
+
+expect 73 sf-init model hf -n -o target; says "target exists already"
+expect 73 sf-init draft eagle3 --target target -n -o draft0; says "draft0 exists already"
+expect 64 sf-capture features --synthetic qwen3-8 -o x -n; says "did you mean qwen3-8b?"
+ends=$(features 2>cap.err | sf-train eagle3 -c run.toml --draft draft0 --from - -o run --resume auto 2>err; echo "${PIPESTATUS[@]}")
+[ "$ends" = "76 76" ] || { cat cap.err err; die "a run of other samples: the two sides ended with $ends"; }
+says "trained on other samples"
+grep -q "refused this stream: .*trained on other samples" cap.err || { cat cap.err; die "capture does not say why it was refused"; }
 
 # One fault of two ranks is one line, whoever saw it.
 expect 66 sf-train eagle3 -c run.toml --draft nowhere --from feats --ranks 2 -o x

@@ -27,7 +27,7 @@ for verb in json.load(sys.stdin)["verbs"]:
     line=${line/--draft-vocab 8192/--draft-vocab 64}
     rm -rf ../copy && cp -r . ../copy
     out=$(sed -n 's/.* -o \([^ ]*\).*/\1/p' <<<"$line")
-    case $line in *--plan*) ;; *) [ -z "$out" ] || rm -rf "../copy/$out" ;; esac
+    [ -z "$out" ] || rm -rf "../copy/$out"
     case $line in *--resume*) cp -r run ../copy/ ;; esac
     (cd ../copy && set -o pipefail && timeout 120 bash -c "$line" >../out 2>../err </dev/null) || { cat ../err; die "example: $line"; }
     count=$((count + 1))

@@ -93,6 +93,16 @@ TEST(Decoder, ASizeThatTheClassDerivesMayBeMissingAndOneThatItInventsMayNot) {
   EXPECT_TRUE(has(refused(small("qwen3", R"({"head_dim": "-"})"), Exit::kData), "head_dim"));
 }
 
+TEST(Decoder, WhatTheFamilysClassFillsInIsListed) {
+  Json silent =
+      small("mistral", R"({"rms_norm_eps": null, "rope_theta": "-", "head_dim": "-", "sliding_window": "-"})");
+  std::vector<std::string> list = assumed(silent, decoder_from_config(silent));
+  for (const char* wanted : {"head_dim = 8", "rms_norm_eps = 1e-06", "rope_theta = 10000", "sliding_window = 4096"})
+    EXPECT_EQ(std::count(list.begin(), list.end(), wanted), 1) << wanted;
+  Json whole = decoder_to_config(decoder_from_config(silent));
+  EXPECT_EQ(assumed(whole, decoder_from_config(whole)), std::vector<std::string>{});
+}
+
 TEST(Decoder, NullKvHeadsMeansAsManyAsHeads) {
   EXPECT_EQ(decoder_from_config(small("mistral", R"({"num_key_value_heads": null})")).kv_heads, 4);
 }

@@ -191,6 +191,30 @@ TEST(ReadChats, ARowOfEndlessTurnsIsRejectedWithItsReason) {
   EXPECT_EQ(read_chats(file, encoder, MaskRule::kTurn, 512).at(0).rejected, "");
 }
 
+TEST(ReadPrompts, AnIdThatIsNeitherTextNorAWholeNumberIsRefusedWithItsLine) {
+  ModelDir dir(tiny::tokenizer(), tiny::chatml());
+  ChatEncoder encoder = ChatEncoder::open(dir.path);
+  for (const char* id : {"[1]", "{}", "1.5", "true"}) {
+    auto file = dir.write("odd.jsonl", fmt::format("{{\"prompt\":\"a\"}}\n\n{{\"id\":{},\"prompt\":\"b\"}}\n", id));
+    for (bool chats : {false, true}) {
+      try {
+        chats ? void(read_chats(file, encoder, MaskRule::kTurn, 0)) : void(read_prompts(file));
+        ADD_FAILURE() << id << " was taken for an id";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Exit::kData);
+        EXPECT_NE(std::string(error.what()).find("odd.jsonl:3: \"id\" is "), std::string::npos) << error.what();
+      }
+    }
+  }
+}
+
+TEST(TemplateFault, NamesLineAndColumnOfWhatTheSubsetLacksAndNothingElse) {
+  EXPECT_EQ(template_fault(tiny::chatml(), "t"), "");
+  EXPECT_EQ(template_fault("{{ raise_exception('only with tools') }}", "t"), "");
+  EXPECT_NE(template_fault("{% for m in messages %}\n {% include 'x' %}{% endfor %}", "t").find("t:2:"),
+            std::string::npos);
+}
+
 TEST(ReadPrompts, DropsAnswersBehindTheLastUserMessageOnly) {
   ModelDir dir(tiny::tokenizer(), tiny::chatml());
   auto file = dir.write(
@@ -202,6 +226,7 @@ TEST(ReadPrompts, DropsAnswersBehindTheLastUserMessageOnly) {
   EXPECT_EQ(prompts[0].id, "7");
   EXPECT_EQ(prompts[0].messages, chat({{"user", "a"}, {"assistant", "b"}, {"user", "c"}}));
   EXPECT_EQ(prompts[1].messages, chat({{"user", "hi"}}));
+  EXPECT_EQ(prompts[1].origin, file.string() + ":2");
 }
 
 }  // namespace

@@ -1,0 +1,3 @@
+mkdir target
+echo '{}' >target/manifest.json
+sf-capture inspect target

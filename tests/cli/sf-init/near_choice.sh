@@ -1,0 +1,1 @@
+sf-init model hf --dtype bf61 -o out

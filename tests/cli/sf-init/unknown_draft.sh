@@ -1,0 +1,1 @@
+sf-init draft eagle --target t -o out
