@@ -13,9 +13,21 @@ features -o features >/dev/null 2>../err || { cat ../err; die features; }
 sf-train eagle3 -c run.toml --draft draft0 --from features -o run --set training.max_steps=2 >/dev/null 2>../err || { cat ../err; die run; }
 sf-eval accept --target target --draft draft0 --prompts demo/held.jsonl --format json --set generate.max_new_tokens=4 >before.json 2>../err
 cp before.json after.json
+cp -rL run/latest run/step-100 && cp -rL run/latest run/step-200  # their bytes are equal: diff ends with 0
+sf-shard export target --to hf -o model-hf >/dev/null 2>../err || { cat ../err; die model-hf; }
+sf-shard export run/latest --to sglang -o run-step100 >/dev/null 2>../err || { cat ../err; die run-step100; }
+cp run-step100/config.json eagle3.json
+cp -r "$here/../../man/examples/aime" .
+mkdir verdicts
+for step in 0 150; do
+  sf-eval score aime/answers.jsonl --questions aime/questions.jsonl --step $step -o step$step.jsonl >/dev/null 2>../err ||
+    { cat ../err; die "score of step $step"; }
+done
+cp step150.jsonl verdicts/
 sf-init draft dflash --target target -o dflash0 >/dev/null 2>../err || { cat ../err; die dflash0; }
 sf-capture features -c run.toml --target target --draft dflash0 --data chats.jsonl -o features-dflash >/dev/null 2>../err ||
   { cat ../err; die features-dflash; }
+differs() { [[ $? = 1 && $1 == "sf-shard diff smollm2"* ]]; }  # the tiny target is not what the file holds
 count=0
 for command in sf-init sf-shard sf-capture sf-train sf-eval; do
   "$command" --help --format json | python3 -c '
@@ -29,7 +41,7 @@ for verb in json.load(sys.stdin)["verbs"]:
     out=$(sed -n 's/.* -o \([^ ]*\).*/\1/p' <<<"$line")
     [ -z "$out" ] || rm -rf "../copy/$out"
     case $line in *--resume*) cp -r run ../copy/ ;; esac
-    (cd ../copy && set -o pipefail && timeout 120 bash -c "$line" >../out 2>../err </dev/null) || { cat ../err; die "example: $line"; }
+    (cd ../copy && set -o pipefail && timeout 120 bash -c "$line" >../out 2>../err </dev/null) || differs "$line" || { cat ../err; die "example: $line"; }
     count=$((count + 1))
   done <../examples
 done
