@@ -46,7 +46,7 @@ P
 done
 
 shard=(--set training.shard_frozen_tables=true)
-applied="applied training.shard_frozen_tables=true to 0 tables by engine"
+applied="applied training.shard_frozen_tables=true to 0 tables"
 stream() { features 2>capture.err; }
 offline() { "${train[@]}" "${shard[@]}" --from features -o "$1"; }
 ranks() { "${train[@]}" "${shard[@]}" --from features --ranks 2 -o "$1"; }
