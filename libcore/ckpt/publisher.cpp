@@ -69,10 +69,10 @@ void remove_stale(const fs::path& final_dir) {
   for (const fs::path& path : stale) fs::remove_all(path, ignored);
 }
 
+// Not synced: sync_tree does that for all files at once, before the rename that makes them count.
 void write_file(const fs::path& path, std::string_view text) {
   UniqueFd fd = create_file(path);
   write_all(fd.get(), text, path);
-  sync_fd(fd.get(), path);
   fd.close(path.string());
 }
 
@@ -155,6 +155,9 @@ void fill_digests(const fs::path& dir, const Digests& tensors, std::string_view 
 }
 
 void sync_tree(const fs::path& dir) {
+  // All writes begin before the first is waited for.
+  for (const auto& entry : fs::recursive_directory_iterator(dir))
+    if (entry.is_regular_file()) ::sync_file_range(open_read(entry.path()).get(), 0, 0, SYNC_FILE_RANGE_WRITE);
   for (const auto& entry : fs::recursive_directory_iterator(dir)) {
     if (entry.is_directory()) sync_dir(entry.path());
     if (!entry.is_regular_file()) continue;

@@ -41,6 +41,8 @@ ModelSource source_from_directory(const std::filesystem::path& dir, std::optiona
 // A stored tensor under `name` as `as`, one bounce buffer at a time; bytes that stay as they are may be copied by the
 // kernel. kData: not a floating type.
 ckpt::TensorSource converted(const StoredTensor& tensor, const std::string& name, Dtype as);
+// Into a directory that a Publisher will sync as a whole.
+void write_unsynced(const std::filesystem::path& path, std::string_view text);
 // Tokenizer, template and generation settings beside a model, as they are.
 void copy_side_files(const std::filesystem::path& from, const std::filesystem::path& to);
 

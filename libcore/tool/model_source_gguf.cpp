@@ -266,9 +266,9 @@ void fill(std::shared_ptr<const ckpt::GgufFile> file, std::optional<Dtype> dtype
   Json words = text::tokenizer_json(tokenizer), settings = text::tokenizer_config_json(tokenizer);
   Json generation = generation_config(source.config, tokenizer.padding);
   source.write_files = [words, settings, generation](const fs::path& dir) {
-    write_atomic(dir / "tokenizer.json", words.dump(2) + "\n");
-    write_atomic(dir / "tokenizer_config.json", settings.dump(2) + "\n");
-    write_atomic(dir / "generation_config.json", generation.dump(2) + "\n");
+    write_unsynced(dir / "tokenizer.json", words.dump(2) + "\n");
+    write_unsynced(dir / "tokenizer_config.json", settings.dump(2) + "\n");
+    write_unsynced(dir / "generation_config.json", generation.dump(2) + "\n");
   };
 }
 

@@ -152,7 +152,7 @@ void copy_files(const fs::path& from, const Json& config, const fs::path& to) {
   Json generation = Json::object();
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
     if (const Json* id = config.find(key)) generation.set(key, *id);
-  write_atomic(to / "generation_config.json", generation.dump(2) + "\n");
+  write_unsynced(to / "generation_config.json", generation.dump(2) + "\n");
 }
 
 // They are copied as they are; one that nobody could read would be found out only at the first row.
@@ -168,10 +168,16 @@ void check_side_files(const fs::path& dir) {
 
 }  // namespace
 
+void write_unsynced(const fs::path& path, std::string_view text) {
+  UniqueFd fd = create_file(path);
+  write_all(fd.get(), text, path);
+  fd.close(path.string());
+}
+
 void copy_side_files(const fs::path& from, const fs::path& to) {
   std::error_code ignored;
   for (const char* name : kSideFiles)
-    if (fs::exists(from / name, ignored)) write_atomic(to / name, read_file(from / name));
+    if (fs::exists(from / name, ignored)) write_unsynced(to / name, read_file(from / name));
 }
 
 ckpt::TensorSource converted(const StoredTensor& tensor, const std::string& name, Dtype as) {
