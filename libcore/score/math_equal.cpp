@@ -229,7 +229,10 @@ MathVerdict equal(const Node& first, const Node& second) {
 
 // Ten digits, or the fraction of small denominator that they are.
 std::string digits_of(std::complex<double> value) {
-  if (std::abs(value.imag()) > 1e-12) return fmt::format("{:.10g}{:+.10g}i", value.real(), value.imag());
+  if (std::abs(value.imag()) > 1e-12) {
+    double real = std::abs(value.real()) < 1e-12 * std::abs(value) ? 0 : value.real();
+    return fmt::format("{:.10g}{:+.10g}i", real, value.imag());
+  }
   for (int below = 1; below <= 1000; ++below) {
     double above = value.real() * below;
     if (std::abs(above) < 1e9 && std::abs(above - std::nearbyint(above)) < 1e-10)

@@ -64,6 +64,7 @@ TEST(MathEqual, RootsAndConstantsAreCompared) {
                 {"\\sqrt{3+2\\sqrt2}", "1+\\sqrt 2"},
                 {"\\frac{1}{\\sqrt2}", "\\frac{\\sqrt2}{2}"},
                 {"\\sqrt[3]{-8}", "-2"},
+                {"\\sqrt{-4}", "2i"},
                 {"\\log_2 8", "3"},
                 {"\\sin\\frac{\\pi}{6}", "\\frac12"}});
   EXPECT_EQ(compared("2\\sqrt{3}", "3.4641016"), "equal");  // rounded to the digits given
