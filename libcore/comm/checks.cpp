@@ -32,6 +32,13 @@ void check_fold(std::span<const float> gradient, bool present, std::span<const s
   SF_ASSERT(acc.size() == offsets[mine + 1] - offsets[mine]);
 }
 
+void Group::reduce_given(const GiveGradient& give, bool present, std::span<const size_t> offsets, std::span<float> acc,
+                         const Call& call) {
+  std::vector<float> whole(present ? offsets.back() : 0);
+  if (present) give(0, whole);
+  reduce_fold(whole, present, offsets, acc, call);
+}
+
 void copy_for_peers(std::byte* to, const std::byte* from, size_t bytes) {
   size_t head = std::min(bytes, (64 - reinterpret_cast<uintptr_t>(to) % 64) % 64);
   if (bytes < kWorthStreaming) head = bytes;

@@ -13,6 +13,8 @@
 namespace sf::comm {
 namespace {
 
+constexpr size_t kGivenPiece = size_t{1} << 14;  // elements
+
 size_t steps_of(size_t total, size_t piece) {
   return total / piece + (total % piece != 0 ? 1 : 0);
 }
@@ -115,10 +117,52 @@ void SteppedGroup::all_gather(std::span<const GatherPart> parts, const Call& cal
   }
 }
 
+// One fold: whose elements these are, and how a piece of this rank's gradient reaches a peer's area or the sum.
+struct SteppedGroup::Fold {
+  bool present = false;
+  std::span<const size_t> offsets;
+  std::span<float> acc;
+  std::function<void(std::byte* to, size_t from, size_t count)> send;
+  std::function<void(std::span<float> acc, size_t from)> add;
+};
+
 void SteppedGroup::reduce_fold(std::span<const float> gradient, bool mine_present, std::span<const size_t> offsets,
                                std::span<float> acc, const Call& call) {
-  InCall guard(*this, call);
   check_fold(gradient, mine_present, offsets, acc, rank_, world_);
+  auto send = [&](std::byte* to, size_t from, size_t count) {
+    copy_for_peers(to, reinterpret_cast<const std::byte*>(gradient.data() + from), count * sizeof(float));
+  };
+  run_fold({mine_present, offsets, acc, send,
+            [&](std::span<float> sum, size_t from) { fold_into(sum, gradient.data() + from); }},
+           call);
+}
+
+void SteppedGroup::reduce_given(const GiveGradient& give, bool mine_present, std::span<const size_t> offsets,
+                                std::span<float> acc, const Call& call) {
+  check_fold({}, false, offsets, acc, rank_, world_);
+  std::vector<float> piece(mine_present ? kGivenPiece : 0);  // stays in the cache between being given and being read
+  auto by_pieces = [&](size_t from, size_t count, const auto& use) {
+    for (size_t at = 0; at < count; at += kGivenPiece) {
+      std::span<float> part = std::span(piece).first(std::min(kGivenPiece, count - at));
+      give(from + at, part);
+      use(at, part);
+    }
+  };
+  auto send = [&](std::byte* to, size_t from, size_t count) {
+    by_pieces(from, count, [&](size_t at, std::span<const float> part) {
+      copy_for_peers(to + at * sizeof(float), reinterpret_cast<const std::byte*>(part.data()), part.size_bytes());
+    });
+  };
+  auto add = [&](std::span<float> sum, size_t from) {
+    by_pieces(from, sum.size(),
+              [&](size_t at, std::span<const float> part) { fold_into(sum.subspan(at, part.size()), part.data()); });
+  };
+  run_fold({mine_present, offsets, acc, send, add}, call);
+}
+
+void SteppedGroup::run_fold(const Fold& fold, const Call& call) {
+  InCall guard(*this, call);
+  std::span<const size_t> offsets = fold.offsets;
   uint64_t digest = digest_of("reduce_fold", call.tag, offsets);
   size_t window = area_bytes() / sizeof(float) / static_cast<size_t>(world_);
   size_t longest = 0;
@@ -129,28 +173,29 @@ void SteppedGroup::reduce_fold(std::span<const float> gradient, bool mine_presen
     return std::pair(lo, std::min(size, lo + window));
   };
   for (size_t step = 0; step < steps; ++step) {
-    for (size_t owner = 0; mine_present && owner + 1 < offsets.size(); ++owner) {
+    for (size_t owner = 0; fold.present && owner + 1 < offsets.size(); ++owner) {
       auto [lo, hi] = clipped(owner, step);
       if (owner == static_cast<size_t>(rank_) || lo == hi) continue;
-      std::byte* slot = mine().data() + owner * window * sizeof(float);
-      copy_for_peers(slot, reinterpret_cast<const std::byte*>(gradient.data() + offsets[owner] + lo),
-                     (hi - lo) * sizeof(float));
+      fold.send(mine().data() + owner * window * sizeof(float), offsets[owner] + lo, hi - lo);
       traffic_.bytes_sent += (hi - lo) * sizeof(float);
     }
     Pieces pieces{.window = window * sizeof(float), .bytes = [&](int giver, int owner) {
                     auto [lo, hi] = clipped(static_cast<size_t>(owner), step);
                     return giver != owner && present(giver) ? (hi - lo) * sizeof(float) : 0;
                   }};
-    announce(digest, mine_present, call);
+    announce(digest, fold.present, call);
     meet(pieces, call);
     auto [lo, hi] = clipped(static_cast<size_t>(rank_), step);
     for (int turn = 0; turn < world_ && lo < hi; ++turn) {
       int peer = fault("comm.own_first") ? (turn + rank_) % world_ : turn;
       if (!present(peer)) continue;
-      const float* given = peer == rank_ ? gradient.data() + offsets[static_cast<size_t>(rank_)] + lo
-                                         : reinterpret_cast<const float*>(from(peer, pieces));
-      fold_into(acc.subspan(lo, hi - lo), given);
-      if (peer != rank_) traffic_.bytes_received += (hi - lo) * sizeof(float);
+      std::span<float> sum = fold.acc.subspan(lo, hi - lo);
+      if (peer == rank_) {
+        fold.add(sum, offsets[static_cast<size_t>(rank_)] + lo);
+      } else {
+        fold_into(sum, reinterpret_cast<const float*>(from(peer, pieces)));
+        traffic_.bytes_received += sum.size_bytes();
+      }
     }
     end_step();
   }

@@ -34,6 +34,10 @@ struct GatherPart {
   std::span<std::byte> into;
 };
 
+// A gradient read piece by piece: writes its elements [from, from + to.size()). In any order, each element once, from
+// the thread that makes the call.
+using GiveGradient = std::function<void(size_t from, std::span<float> to)>;
+
 // Errors of every call: kUnavailable when a peer died, left or gave up, or the deadline passed; kSoftware when ranks
 // issue different calls. After an error the group is of no more use: every later call of any rank ends the same way.
 class Group {
@@ -56,6 +60,10 @@ class Group {
   // `acc` (its own elements only). Same bits for every world size, given the same global order of micro-batches.
   virtual void reduce_fold(std::span<const float> gradient, bool present, std::span<const size_t> offsets,
                            std::span<float> acc, const Call& call) = 0;
+  // The same for a gradient that lies together nowhere: no copy of the whole is made where pieces travel through areas.
+  // `give` is not called unless present.
+  virtual void reduce_given(const GiveGradient& give, bool present, std::span<const size_t> offsets,
+                            std::span<float> acc, const Call& call);
   // Sums of integers are exact in any order.
   virtual void all_reduce_sum(std::span<int64_t> values, const Call& call) = 0;
   virtual void broadcast(std::span<std::byte> bytes, int root, const Call& call) = 0;

@@ -36,6 +36,8 @@ class SteppedGroup : public Group {
   void all_gather(std::span<const GatherPart> parts, const Call& call) override;
   void reduce_fold(std::span<const float> gradient, bool present, std::span<const size_t> offsets, std::span<float> acc,
                    const Call& call) override;
+  void reduce_given(const GiveGradient& give, bool present, std::span<const size_t> offsets, std::span<float> acc,
+                    const Call& call) override;
   void all_reduce_sum(std::span<int64_t> values, const Call& call) override;
   void broadcast(std::span<std::byte> bytes, int root, const Call& call) override;
   std::vector<std::vector<std::byte>> all_to_all(const std::vector<std::span<const std::byte>>& to,
@@ -88,6 +90,8 @@ class SteppedGroup : public Group {
 
  private:
   class InCall;
+  struct Fold;
+  void run_fold(const Fold& fold, const Call& call);
   void copy_out(std::span<const GatherPart> parts, const Pieces& pieces, int peer, size_t lo, size_t hi);
 };
 

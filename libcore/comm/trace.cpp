@@ -71,6 +71,10 @@ class Traced : public Group {
                    const Call& call) override {
     noted(Span::Kind::kReduce, call, [&] { group_->reduce_fold(gradient, present, offsets, acc, call); });
   }
+  void reduce_given(const GiveGradient& give, bool present, std::span<const size_t> offsets, std::span<float> acc,
+                    const Call& call) override {
+    noted(Span::Kind::kReduce, call, [&] { group_->reduce_given(give, present, offsets, acc, call); });
+  }
   void all_reduce_sum(std::span<int64_t> values, const Call& call) override {
     noted(Span::Kind::kReduce, call, [&] { group_->all_reduce_sum(values, call); });
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the gradients of one segment to the window's: packed rank-major, folded in global order.
+// From the gradients of one segment to the window's: rank-major, what each rank owns together; folded in global order.
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "base/error.h"
 #include "engine/state.h"
@@ -14,65 +15,79 @@ constexpr size_t kPiece = size_t{1} << 14;  // elements
 
 }  // namespace
 
+// What the ranks exchange is read from the gradients themselves: no packed copy, whatever the group's size.
 void Engine::State::fold(size_t g, std::optional<std::vector<at::Tensor>> gradients) {
   bool present = gradients.has_value();
   wait(folds_[0]);
-  slots.packed(g);
-  if (present) pack(g, std::move(*gradients));
+  std::vector<FoldPart> parts;
+  if (present) parts = fold_parts(g, std::move(*gradients));
   has_sums_ |= present;
-  if (!plan.folds_each_round()) return;
+  if (!plan.folds_each_round()) {
+    if (present) add_up(store.sum(g), parts);
+    return;
+  }
   folds_[0] = folds_[1];
-  folds_[1] =
-      post("fold " + plan.groups[g].name, [this, g, present](const comm::Call& call) { reduce(g, present, call); });
+  auto held = std::make_shared<const std::vector<FoldPart>>(std::move(parts));
+  folds_[1] = post("fold " + plan.groups[g].name, [this, g, present, held](const comm::Call& call) {
+    auto give = [&](size_t from, std::span<float> to) {
+      auto after = [](size_t at, const FoldPart& part) { return at < part.at; };
+      for (auto part = std::upper_bound(held->begin(), held->end(), from, after) - 1; !to.empty(); ++part) {
+        std::span<float> piece = to.first(std::min(to.size(), part->at + part->size - from));
+        copy_piece(*part, from - part->at, piece, false);
+        from += piece.size();
+        to = to.subspan(piece.size());
+      }
+    };
+    group.reduce_given(give, present, plan.groups[g].fold_offsets, store.accumulators(g), call);
+  });
 }
 
-void Engine::State::reduce(size_t g, bool present, const comm::Call& call) {
-  std::span<float> packed = store.pack(g);
-  group.reduce_fold(present ? packed : packed.first(0), present, plan.groups[g].fold_offsets, store.accumulators(g),
-                    call);
-}
-
-// Rank-major: what each rank owns lies together. A gradient is freed as soon as it is packed.
-void Engine::State::pack(size_t g, std::vector<at::Tensor> gradients) {
+std::vector<Engine::State::FoldPart> Engine::State::fold_parts(size_t g, std::vector<at::Tensor> gradients) {
   const std::vector<size_t>& parameters = store.trainable_members(g);
-  std::span<float> packed = store.pack(g);
-  std::vector<size_t> at(plan.groups[g].fold_offsets.begin(), plan.groups[g].fold_offsets.end() - 1);
   for (size_t i = 0; i < parameters.size(); ++i) {
-    at::Tensor gradient = gradients[i].defined() ? gradients[i].contiguous() : at::Tensor{};
-    gradients[i].reset();
-    if (gradient.defined()) ++uses_[parameters[i]];
-    const auto& owned = plan.parameters[parameters[i]].owned;
-    for (size_t r = 0; r < owned.size(); ++r) {
-      auto size = static_cast<size_t>(owned[r].size());
-      pack_part(parameters[i], gradient, owned[r].lo, packed.subspan(at[r], size));
-      at[r] += size;
+    if (!gradients[i].defined()) continue;
+    gradients[i] = gradients[i].contiguous();
+    ++uses_[parameters[i]];
+  }
+  std::vector<FoldPart> parts;
+  size_t at = 0;
+  for (size_t r = 0; r < static_cast<size_t>(plan.options.world); ++r) {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const plan::Interval& owned = plan.parameters[parameters[i]].owned[r];
+      if (owned.empty()) continue;
+      auto size = static_cast<size_t>(owned.size());
+      parts.push_back({parameters[i], at, size, static_cast<size_t>(owned.lo), gradients[i]});
+      at += size;
     }
+  }
+  return parts;
+}
+
+// In pieces that stay in the cache between being read and being checked.
+void Engine::State::add_up(std::span<float> sum, std::span<const FoldPart> parts) {
+  for (const FoldPart& part : parts) {
+    for (size_t at = 0; at < part.size && part.gradient.defined(); at += kPiece)
+      copy_piece(part, at, sum.subspan(part.at + at, std::min(kPiece, part.size - at)), true);
   }
 }
 
-// In pieces that stay in the cache between being read and being checked. Sums (of the window, where nothing is folded
-// each round) are added to, other packed gradients are written.
-void Engine::State::pack_part(size_t parameter, const at::Tensor& gradient, int64_t from, std::span<float> to) {
-  bool adds = !plan.folds_each_round();
-  if (!gradient.defined()) {
-    if (!adds && !to.empty()) std::memset(to.data(), 0, to.size_bytes());
+// Elements [from, from + to.size()) of a part, as fp32, written or added; the first element that is not finite is told.
+void Engine::State::copy_piece(const FoldPart& part, size_t from, std::span<float> to, bool adds) {
+  if (!part.gradient.defined()) {
+    std::memset(to.data(), 0, to.size_bytes());
     return;
   }
   bool finite = true;
-  for (size_t at = 0; at < to.size(); at += kPiece) {
-    std::span<float> piece = to.subspan(at, std::min(kPiece, to.size() - at));
-    auto begin = static_cast<size_t>(from) + at;
-    if (gradient.scalar_type() == at::kBFloat16) {
-      std::span source(static_cast<const uint16_t*>(gradient.const_data_ptr()) + begin, piece.size());
-      adds ? ops::fold_add_bf16(piece, source) : ops::from_bf16(source, piece);
-      finite = finite && !ops::first_non_finite(piece);
-      continue;
-    }
-    std::span source(gradient.const_data_ptr<float>() + begin, piece.size());
-    adds ? ops::fold_add(piece, source) : void(std::memcpy(piece.data(), source.data(), source.size_bytes()));
-    finite = finite && !ops::first_non_finite(source);
+  if (part.gradient.scalar_type() == at::kBFloat16) {
+    std::span source(static_cast<const uint16_t*>(part.gradient.const_data_ptr()) + part.from + from, to.size());
+    adds ? ops::fold_add_bf16(to, source) : ops::from_bf16(source, to);
+    finite = !ops::first_non_finite(to);
+  } else {
+    std::span source(part.gradient.const_data_ptr<float>() + part.from + from, to.size());
+    adds ? ops::fold_add(to, source) : void(std::memcpy(to.data(), source.data(), source.size_bytes()));
+    finite = !ops::first_non_finite(source);
   }
-  if (!finite) note_non_finite(parameter);
+  if (!finite) note_non_finite(part.parameter);
 }
 
 void Engine::State::note_non_finite(size_t parameter) {

@@ -58,6 +58,7 @@ void Lane::run() {
     } catch (...) {
       error = std::current_exception();
     }
+    call = nullptr;  // what it held is free before anybody hears that it is done
     lock.lock();
     if (error) error_ = error;
     ++done_;

@@ -45,6 +45,13 @@ class Engine::State {
     auto operator<=>(const Culprit&) const = default;
   };
 
+  // A stretch of a group's gradient in the order of the fold: elements [at, at + size) of it are those of one
+  // parameter's gradient from `from` on. An undefined gradient is zero.
+  struct FoldPart {
+    size_t parameter = 0, at = 0, size = 0, from = 0;
+    at::Tensor gradient;
+  };
+
   comm::Call call(std::string_view tag) const;
   template <typename Body>
   void timed_call(Body&& body) {
@@ -60,7 +67,6 @@ class Engine::State {
   comm::Group& row();
   comm::Group& column();
   void split_ranks();
-  void reduce(size_t group, bool present, const comm::Call& call);
   void prepare(int64_t time, int64_t end);
   std::vector<plan::Interval> of_row(const std::vector<plan::Interval>& intervals) const;
   void end_window();
@@ -70,8 +76,9 @@ class Engine::State {
   void wait(uint64_t number);
   void drain();
   void fold(size_t group, std::optional<std::vector<at::Tensor>> gradients);
-  void pack(size_t group, std::vector<at::Tensor> gradients);
-  void pack_part(size_t parameter, const at::Tensor& gradient, int64_t from, std::span<float> to);
+  std::vector<FoldPart> fold_parts(size_t group, std::vector<at::Tensor> gradients);
+  void add_up(std::span<float> sum, std::span<const FoldPart> parts);
+  void copy_piece(const FoldPart& part, size_t from, std::span<float> to, bool adds);
   void note_non_finite(size_t parameter);
   void fold_local_sums();
   void add_accumulators();
@@ -89,7 +96,7 @@ class Engine::State {
   std::set<std::string> named_unused_;
   bool has_sums_ = false;            // this rank had a micro-batch in this window
   std::vector<uint64_t> filled_;     // the lane's number of each group's last gather
-  std::array<uint64_t, 2> folds_{};  // and of the last two folds: as many packed gradients are under way at most
+  std::array<uint64_t, 2> folds_{};  // and of the last two folds: so many groups have gradients at most
   Lane lane_;                        // last: ends before what its calls touch
 };
 

@@ -66,7 +66,11 @@ void Engine::State::fold_local_sums() {
   for (size_t g = 0; g < plan.groups.size() && plan.options.local; ++g) {
     if (plan.groups[g].fold_offsets.empty()) continue;
     std::string tag = "fold " + plan.groups[g].name;
-    timed_call([&] { reduce(g, has_sums_, call(tag)); });
+    std::span<const float> sum = store.sum(g);
+    timed_call([&] {
+      group.reduce_fold(has_sums_ ? sum : sum.first(0), has_sums_, plan.groups[g].fold_offsets, store.accumulators(g),
+                        call(tag));
+    });
   }
   if (has_sums_) store.zero_sums();
   has_sums_ = false;

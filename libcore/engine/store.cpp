@@ -176,12 +176,12 @@ void Store::zero_accumulators() {
   std::memset(accumulators_.mutable_data_ptr<float>(), 0, accumulators_.nbytes());
 }
 
-std::span<float> Store::pack(size_t group) const {
-  const plan::Group& packed = plan_.groups[group];
-  if (packed.fold_offsets.empty()) return {};
+std::span<float> Store::sum(size_t group) const {
+  const plan::Group& summed = plan_.groups[group];
+  if (summed.fold_offsets.empty()) return {};
   if (plan_.options.world == 1) return accumulators(group);
-  const at::Tensor& memory = plan_.options.local ? sums_ : arena_;
-  return {reinterpret_cast<float*>(bytes_of(memory) + packed.pack_begin), packed.fold_offsets.back()};
+  SF_ASSERT(plan_.options.local);
+  return {reinterpret_cast<float*>(bytes_of(sums_) + summed.sum_begin), summed.fold_offsets.back()};
 }
 
 void Store::zero_sums() {

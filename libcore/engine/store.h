@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one rank holds: its intervals of masters, accumulators, moments and frozen parameters, the arena of slots and
-// packed gradients, and the leaves that segments read. All layout comes from the plan; nothing is allocated after
+// local sums, and the leaves that segments read. All layout comes from the plan; nothing is allocated after
 // construction.
 #pragma once
 #include <cstdint>
@@ -38,8 +38,8 @@ class Store {
   std::span<float> accumulators(size_t group) const;
   std::span<float> accumulator(size_t group, size_t parameter) const;
   void zero_accumulators();
-  // Where a group's gradient is packed; with local sums, or a world of one, where it is added up.
-  std::span<float> pack(size_t group) const;
+  // Where a group's gradient is added up before it is folded (local sums), or for good (a world of one).
+  std::span<float> sum(size_t group) const;
   void zero_sums();
 
   void load(size_t parameter, const ReadInterval& read);

@@ -228,25 +228,17 @@ class Builder {
     return life;
   }
 
-  // A packed gradient lives until its fold has returned, which with prefetch happens beside the next segment.
-  Life pack_life(int64_t s) const {
-    int64_t back = 2 * static_cast<int64_t>(plan_.groups.size()) - 1 - s;
-    return {plan_.groups[static_cast<size_t>(s)].pack_bytes(), {{back, back + (plan_.options.prefetch > 0 ? 2 : 1)}}};
-  }
-
   void place_slots() {
     auto count = static_cast<int64_t>(plan_.groups.size());
     std::vector<Life> lives;
     for (int64_t s = 0; s < count; ++s) lives.push_back(slot_life(s));
-    for (int64_t s = 0; s < count && plan_.folds_each_round(); ++s) lives.push_back(pack_life(s));
     std::vector<uint64_t> offsets = place(lives, plan_.arena_bytes);
     for (size_t g = 0; g < plan_.groups.size(); ++g) {
       Group& group = plan_.groups[g];
       group.slot_begin = offsets[g];
-      if (plan_.folds_each_round()) group.pack_begin = offsets[plan_.groups.size() + g];
       if (!plan_.options.local) continue;
-      group.pack_begin = plan_.sums_bytes;
-      plan_.sums_bytes += group.pack_bytes();
+      group.sum_begin = plan_.sums_bytes;
+      plan_.sums_bytes += group.sum_bytes();
     }
   }
 
@@ -284,7 +276,6 @@ class Builder {
         slots.gathered(gather.use.group);
       }
       if (!use->backward || plan_.groups[use->group].fold_offsets.empty()) continue;
-      slots.packed(use->group);
       if (plan_.folds_each_round()) actions.push_back(fold_of(use->group, true));
     }
     return actions;

@@ -79,10 +79,10 @@ struct Group {
   uint64_t slot_begin = 0, slot_bytes = 0;  // in the arena
   uint64_t gathered_bytes = 0;              // payload of one gather
   uint64_t frozen_bytes = 0;                // of it, frozen: need not be gathered again after a step
-  // Packed gradient of the trainable members, rank-major: rank r owns [fold_offsets[r], fold_offsets[r + 1]).
+  // Gradient of the trainable members, rank-major: rank r owns [fold_offsets[r], fold_offsets[r + 1]).
   std::vector<size_t> fold_offsets;  // elements; empty if nothing trains
-  uint64_t pack_begin = 0;           // of the packed gradient, in the arena (or in the window's sums, if local)
-  uint64_t pack_bytes() const { return fold_offsets.empty() ? 0 : align_up(fold_offsets.back() * sizeof(float)); }
+  uint64_t sum_begin = 0;            // if local: of the window's sum, which is kept in that order
+  uint64_t sum_bytes() const { return fold_offsets.empty() ? 0 : align_up(fold_offsets.back() * sizeof(float)); }
 };
 
 struct Action {
@@ -96,7 +96,7 @@ struct Action {
 struct Memory {
   uint64_t masters = 0, accumulators = 0, moments = 0, frozen = 0;  // at rest
   uint64_t sums = 0;                                                // the window's local sums, if local
-  uint64_t slots = 0;                                               // the arena: slots and packed gradients
+  uint64_t slots = 0;                                               // the arena
   uint64_t gathered = 0;  // of frozen tables while a window uses them: the whole of one shared out, a chunk of a head
   uint64_t host = 0;      // of all ranks of a host together: tables of which it keeps one copy
   uint64_t at_rest() const { return masters + accumulators + moments + frozen; }
@@ -137,7 +137,7 @@ struct Use {
 };
 std::optional<Use> use_at(const Schedule& plan, int64_t time);  // nothing to do then: none
 
-// What the slots hold, as gathers, packed gradients and steps go by. All ranks make the same calls, so all agree.
+// What the slots hold, as gathers and steps go by. All ranks make the same calls, so all agree.
 class Slots {
  public:
   enum class State { kEmpty, kFrozen, kFull };  // kFrozen: all but what trains
@@ -145,7 +145,6 @@ class Slots {
   explicit Slots(const Schedule& plan) : plan_(plan), state_(plan.groups.size(), State::kEmpty) {}
   State state(size_t group) const { return plan_.groups[group].slot_bytes > 0 ? state_[group] : State::kFull; }
   void gathered(size_t group);  // and what it overlaps is gone
-  void packed(size_t group);    // its gradient, into the arena: likewise
   void masters_changed();       // after an optimizer step
   void forget() { state_.assign(state_.size(), State::kEmpty); }
   // Called for the bytes [begin, end) of a slot whose content is gone.

@@ -73,11 +73,6 @@ void Slots::gathered(size_t group) {
   state_[group] = State::kFull;
 }
 
-void Slots::packed(size_t group) {
-  if (!plan_.folds_each_round()) return;
-  overwrite(plan_.groups[group].pack_begin, plan_.groups[group].pack_bytes(), plan_.groups.size());
-}
-
 void Slots::overwrite(uint64_t begin, uint64_t bytes, size_t by) {
   for (size_t other = 0; other < state_.size(); ++other) {
     const Group& slot = plan_.groups[other];

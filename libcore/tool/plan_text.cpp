@@ -144,7 +144,7 @@ std::string memory_text(const PlanReport& report) {
   row("  gradients", [&](size_t r) { return memory[r].accumulators; });
   row("  moments", [&](size_t r) { return memory[r].moments; });
   row("  frozen", [&](size_t r) { return memory[r].frozen; });
-  row("  slots and packed gradients", [&](size_t r) { return memory[r].slots; });
+  row("  slots", [&](size_t r) { return memory[r].slots; });
   if (memory[0].sums > 0) row("  sums of a window", [&](size_t r) { return memory[r].sums; });
   if (request.load.constant_bytes) row("  vocabulary maps", [&](size_t) { return request.load.constant_bytes; });
   row("at rest", [&](size_t r) { return report.totals[r].at_rest; });

@@ -107,6 +107,25 @@ TEST_P(Conformance, FoldOfLargeVectorsEqualsTheSerialSum) {
   });
 }
 
+TEST_P(Conformance, AGradientGivenPieceByPieceFoldsToTheSameBits) {
+  run_form(GetParam(), [](Group& group) {
+    auto offsets = uneven_offsets(group.world(), 40'009);  // several pieces for the largest owner
+    auto me = static_cast<size_t>(group.rank());
+    std::vector<float> gradient = gradient_of(group.rank(), offsets.back());
+    std::vector<float> acc(offsets[me + 1] - offsets[me], 0.25f), wanted = acc;
+    std::vector<int> given(gradient.size(), 0);
+    bool present = group.rank() != 1;
+    auto give = [&](size_t from, std::span<float> to) {
+      std::copy_n(gradient.begin() + static_cast<ptrdiff_t>(from), to.size(), to.begin());
+      for (size_t i = 0; i < to.size(); ++i) ++given[from + i];
+    };
+    group.reduce_given(give, present, offsets, acc, named("fold"));
+    group.reduce_fold(present ? gradient : std::vector<float>{}, present, offsets, wanted, named("fold"));
+    EXPECT_TRUE(acc.empty() || std::memcmp(acc.data(), wanted.data(), acc.size() * sizeof(float)) == 0);
+    EXPECT_TRUE(std::all_of(given.begin(), given.end(), [&](int times) { return times == (present ? 1 : 0); }));
+  });
+}
+
 TEST_P(Conformance, SumsOfIntegersWrapLikeIntegers) {
   run_form(GetParam(), [](Group& group) {
     std::vector<int64_t> values(1500);

@@ -67,10 +67,10 @@ uint64_t sum_of(const Schedule& plan, uint64_t Group::*bytes) {
   return sum;
 }
 
-// Slots of 96, 224 and 160 bytes (64-byte units: 128, 256, 192), packed gradients of 224 and 160 bytes.
-TEST(Schedule, SlotsAreReusedSoTheArenaIsTheLargestGroupAndItsPackedGradient) {
+// Slots of 96, 224 and 160 bytes (64-byte units: 128, 256, 192).
+TEST(Schedule, SlotsAreReusedSoTheArenaIsTheLargestGroup) {
   Schedule plan = make_schedule(toy(), chain(), of_world(2));
-  EXPECT_EQ(plan.arena_bytes, plan.groups[1].slot_bytes + plan.groups[1].pack_bytes());
+  EXPECT_EQ(plan.arena_bytes, plan.groups[1].slot_bytes);
 }
 
 TEST(Schedule, WhatStaysGatheredDecidesArenaAndGathers) {
@@ -80,14 +80,13 @@ TEST(Schedule, WhatStaysGatheredDecidesArenaAndGathers) {
   ScheduleOptions options = of_world(2);
   options.reshard = Reshard::kGradOp;
   Schedule kept = make_schedule(toy(), chain(), options);
-  EXPECT_EQ(gathers(kept.round), 3);  // none again in backward
-  // The last slot is free again when the second-last gradient is packed: the arena holds the rest and that.
-  EXPECT_LT(kept.arena_bytes, sum_of(kept, &Group::slot_bytes) + kept.groups[1].pack_bytes());
+  EXPECT_EQ(gathers(kept.round), 3);                              // none again in backward
+  EXPECT_LT(kept.arena_bytes, sum_of(kept, &Group::slot_bytes));  // the first group is done when the last begins
   options.reshard = Reshard::kNone;
   Schedule none = make_schedule(toy(), chain(), options);
   EXPECT_EQ(gathers(none.round), 3);
   EXPECT_EQ(gathers(none.later), 0);
-  EXPECT_EQ(none.arena_bytes, sum_of(none, &Group::slot_bytes) + none.groups[1].pack_bytes());
+  EXPECT_EQ(none.arena_bytes, sum_of(none, &Group::slot_bytes));
 }
 
 TEST(Schedule, AStepLeavesWhatIsFrozenInAKeptSlot) {
@@ -148,7 +147,7 @@ TEST(Schedule, LocalSumsFoldOnceAWindow) {
   Schedule plan = make_schedule(toy(), chain(), options);
   for (const Action& action : plan.round) EXPECT_EQ(action.kind, Action::Kind::kGather);
   EXPECT_EQ(plan.step.size(), 2u);
-  EXPECT_EQ(plan.memory[0].sums, plan.groups[1].pack_bytes() + plan.groups[2].pack_bytes());
+  EXPECT_EQ(plan.memory[0].sums, plan.groups[1].sum_bytes() + plan.groups[2].sum_bytes());
 }
 
 TEST(Schedule, AWorldOfOneInFp32GathersNothing) {
