@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Full fine-tuning, sf-train sft against PyTorch FSDP2 on Gloo: same weights, rows, threads (1 a rank) and ranks (2).
+"""Training against PyTorch FSDP2 on Gloo: same weights, threads (1 a rank) and ranks (2).
+
+A, B: full fine-tuning of SmolLM2-135M (sf-train sft), same rows. C: an EAGLE3 draft (hidden 1024, vocabulary 8192, frozen
+embedding 49152 x 1024, 3 unrolled steps) on random features of one shape; ours keeps the embedding in rows.
 
 Runs take turns, pair by pair; the first step of a run counts for the launch, the others for the step. Memory is what
 the ranks hold until the end of the last step (ours publishes a checkpoint then, FSDP2 does not) above an idle process of
@@ -15,8 +18,15 @@ import sys
 import threading
 import time
 
-PEER = pathlib.Path(__file__).with_name("fsdp2_peer.py")
-SHAPES = {"A": (256, "fp32", 0.30), "B": (256, "bf16", 0.36), "A2048": (2048, "fp32", None), "B2048": (2048, "bf16", None)}
+HERE = pathlib.Path(__file__).resolve().parent
+# Tokens of a row, compute, goals of step and memory.
+SHAPES = {"A": (256, "fp32", 0.30, 0.35), "B": (256, "bf16", 0.36, 0.40), "C": (512, "fp32", 0.33, 0.50),
+          "A2048": (2048, "fp32", None, None), "B2048": (2048, "bf16", None, None)}
+DRAFT = {"hidden": 1024, "vocab": 49152, "layers": 6, "intermediate": 2816, "heads": 16, "kv_heads": 8, "head_dim": 64}
+UNROLL, DRAFT_ROWS = 3, 2
+# Of the draft, in matrix products of a token and unrolled step: attention, feed-forward, head. fc once.
+DRAFT_MATRIX = 2 * 1024 * (16 + 8 + 8) * 64 + 1024 * 1024 + 3 * 1024 * 2816 + 8192 * 1024
+DRAFT_FC = 3 * 1024 * 1024
 # SmolLM2-135M: parameters in matrix products, head included; forward and backward are six operations each a token.
 MATRIX_PARAMETERS = 106.2e6 + 28.3e6
 
@@ -66,14 +76,23 @@ def write_rows(path, length, count=1):
             out.write(json.dumps({"input_ids": ids, "loss_mask": [1] * length}) + "\n")
 
 
-def ours(a, target, rows, length, dtype, steps, ranks, work):
+def sft_of(target, rows, length):
+    return ["sft", "--target", target, "--data", rows, "--set", f"capture.max_length={length}"]
+
+
+def draft_of(draft, features):
+    return ["eagle3", "--draft", draft, "--from", features, "--set", f"training.batch_size={DRAFT_ROWS}", "--set",
+            f"training.unroll={UNROLL}", "--set", "shard.frozen_tables=embed_tokens=rows"]
+
+
+def ours(a, what, dtype, steps, ranks, work):
     run = work / f"run{time.monotonic_ns()}"
     started = time.time()
     child = subprocess.Popen(
-        [a.build / "bin/sf-train", "sft", "--target", target, "--data", rows, "--ranks", str(ranks), "-o", run, "-q",
+        [a.build / "bin/sf-train", *what, "--ranks", str(ranks), "-o", run, "-q",
          "--set", f"engine.compute_dtype={dtype}", "--set", "engine.threads=1", "--set", f"training.micro_batches={ranks}",
          "--set", f"training.max_steps={steps}", "--set", "training.total_steps=1000", "--set", "training.epochs=1000",
-         "--set", "training.max_grad_norm=0", "--set", "training.learning_rate=1e-5", "--set", f"capture.max_length={length}"],
+         "--set", "training.max_grad_norm=0", "--set", "training.learning_rate=1e-5"],
         stdout=subprocess.DEVNULL)
     watch = Watch(child.pid)
     watch.start()
@@ -99,12 +118,20 @@ def ours(a, target, rows, length, dtype, steps, ranks, work):
             "split": {key: statistics.median(r[key] for r in records[1:]) for key in records[0] if key.startswith("time_")}}
 
 
-def theirs(target, rows, dtype, steps, ranks):
+def sft_peer(target, rows, dtype):
+    return lambda rank, ranks, port, steps: [HERE / "fsdp2_peer.py", target, rows, rank, ranks, port, steps, dtype]
+
+
+def draft_peer(draft, length):
+    return lambda rank, ranks, port, steps: [HERE / "eagle3_peer.py", draft, rank, ranks, port, steps, UNROLL, DRAFT_ROWS, length]
+
+
+def theirs(peer, steps, ranks):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     started = time.time()
-    children = [subprocess.Popen([sys.executable, PEER, target, rows, str(rank), str(ranks), str(port), str(steps), dtype],
+    children = [subprocess.Popen([sys.executable, *(str(word) for word in peer(rank, ranks, port, steps))],
                                  stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
                 for rank in range(ranks)]
     watches = [Watch(child.pid) for child in children]
@@ -146,31 +173,69 @@ def ratio(name, mine, peers, goal, unit):
     return value
 
 
+def make_draft(a, work):
+    """The draft of shape C, of a random target of its sizes, and features for it."""
+    sys.path.insert(0, str(HERE.parent / "support"))
+    import make_tiny_model
+    import numpy
+    import safetensors.numpy
+    import tables
+
+    def write(path, shapes, rng):
+        values = numpy.random.default_rng(rng.randrange(2**32))
+        safetensors.numpy.save_file({name: values.standard_normal(shape, dtype=numpy.float32) * numpy.float32(0.02)
+                                     for name, shape in shapes.items()}, path)
+
+    make_tiny_model.write_safetensors = write
+    make_tiny_model.main(["", str(work / "hf"), *(f"{key}={value}" for key, value in DRAFT.items())])
+    tables.write_chats(work / "c.jsonl", 8)
+    quiet = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([a.build / "bin/sf-init", "model", work / "hf", "-o", work / "c-target"], **quiet)
+    subprocess.run([a.build / "bin/sf-init", "draft", "eagle3", "--target", work / "c-target", "--draft-vocab", "8192", "--data",
+                    work / "c.jsonl", "-o", work / "c-draft"], **quiet)
+    subprocess.run([a.build / "bin/sf-capture", "features", "--synthetic", work / "c-draft", "--n", "8", "--set",
+                    f"capture.max_length={SHAPES['C'][0]}", "-o", work / "c-features"], **quiet)
+    return work / "c-draft", work / "c-features"
+
+
+def pair_of(a, shape, target, work):
+    """Our command, the peer's, its title, and multiplications of a rank's step."""
+    length, dtype = SHAPES[shape][:2]
+    if shape == "C":
+        draft, features = make_draft(a, work)
+        tokens = DRAFT_ROWS * length
+        return (draft_of(draft, features), draft_peer(draft, length), f"EAGLE3 draft, {DRAFT_ROWS} x {length} tokens, fp32",
+                3 * tokens * (UNROLL * DRAFT_MATRIX + DRAFT_FC))
+    rows = work / f"{shape}.jsonl"
+    write_rows(rows, length)
+    return (sft_of(target, rows, length), sft_peer(target, rows, dtype), f"SmolLM2-135M, 1 x {length} tokens, {dtype}",
+            3 * length * MATRIX_PARAMETERS)
+
+
 def bench(a, target, work, rows_out):
     base_ours, base_theirs = idle_ours(a), idle_theirs()
-    print(f"full fine-tuning, 2 ranks, 1 thread each; {a.pairs} pairs of {a.steps} steps in turns; idle {base_ours:.0f} and "
+    print(f"training, 2 ranks, 1 thread each; {a.pairs} pairs of {a.steps} steps in turns; idle {base_ours:.0f} and "
           f"{base_theirs:.0f} MiB; load {os.getloadavg()[0]:.1f}")
     for shape in a.shapes.split(","):
-        length, dtype, goal = SHAPES[shape]
-        data = work / f"{shape}.jsonl"
-        write_rows(data, length)
+        dtype, goal, memory_goal = SHAPES[shape][1:]
+        what, peer, title, multiplications = pair_of(a, shape, target, work)
         mine, peers = [], []
         for _ in range(a.pairs):
-            mine.append(ours(a, target, data, length, dtype, a.steps, 2, work))
-            peers.append(theirs(target, data, dtype, a.steps, 2))
-        plain = theirs(target, data, dtype, a.steps, 1)
+            mine.append(ours(a, what, dtype, a.steps, 2, work))
+            peers.append(theirs(peer, a.steps, 2))
+        plain = theirs(peer, a.steps, 1)
         gather = lambda runs, key: [value for run in runs for value in (run[key] if key == "steps" else [run[key]])]  # noqa: E731
-        print(f"  {shape}: SmolLM2-135M, 1 x {length} tokens, {dtype}")
+        print(f"  {shape}: {title}; n = {a.pairs} pairs of {a.steps - 1} steps")
         step = ratio("step", gather(mine, "steps"), gather(peers, "steps"), goal, "s")
         cpu = ratio("processor time of a step", gather(mine, "cpu"), gather(peers, "cpu"), None, "s")
         above = lambda runs, base: [value - base for value in gather(runs, "rss")]  # noqa: E731
         memory = ratio("peak resident above idle", above(mine, base_ours), above(peers, base_theirs),
-                       {"A": 0.35, "B": 0.40}.get(shape), "MiB")
+                       memory_goal, "MiB")
         ratio("peak PSS, both ranks", gather(mine, "pss"), gather(peers, "pss"), None, "MiB")
         launch = ratio("launch to first step", gather(mine, "launch"), gather(peers, "launch"), 0.20, "s")
         seconds = statistics.median(gather(mine, "steps"))
         print(f"    against unsharded PyTorch, one row: {seconds / statistics.median(plain['steps']):.2f}; share of torch's GEMM "
-              f"({peers[0]['gemm']:.0f} GFLOP/s): {6e-9 * MATRIX_PARAMETERS * length / seconds / peers[0]['gemm']:.2f}; first "
+              f"({peers[0]['gemm']:.0f} GFLOP/s): {2e-9 * multiplications / seconds / peers[0]['gemm']:.2f}; first "
               f"losses {mine[0]['loss'][0]:.5f} and {peers[0]['loss'][0]:.5f}")
         print("    ours by part: " + ", ".join(f"{key[5:-2]} {value:.3f}" for key, value in mine[-1]["split"].items()), flush=True)
         rows_out.append({"name": f"fsdp2 {shape}", "ours": mine, "peer": peers, "plain": plain, "step_ratio": step,

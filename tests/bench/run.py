@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed against the peers, interleaved, medians: capture and decoding against transformers, tokenizing against tokenizers.
 
-usage: run.py --build BUILD [--part inference,collectives,fsdp2,checkpoints,score] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
+usage: run.py --build BUILD [--part inference,collectives,fsdp2,tables,checkpoints,score] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
 """
 import argparse
 import json
@@ -17,6 +17,7 @@ import checkpoints  # beside this file
 import collectives
 import fsdp2
 import score
+import tables
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "man/examples/demo"
@@ -155,9 +156,11 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--part", default="inference,collectives,fsdp2,checkpoints,score", help="which parts, with commas between")
-    parser.add_argument("--shapes", default="A,B,A2048,B2048", help="of the part fsdp2")
+    parser.add_argument("--part", default="inference,collectives,fsdp2,tables,checkpoints,score", help="which parts, with commas between")
+    parser.add_argument("--shapes", default="A,B,C,A2048,B2048", help="of the part fsdp2")
     parser.add_argument("--pairs", type=int, default=3, help="of the parts fsdp2 and collectives")
+    parser.add_argument("--rows", type=int, default=64, help="of features in the part tables; a step takes 32")
+    parser.add_argument("--length", type=int, default=64, help="tokens of a row in the part tables")
     parser.add_argument("--steps", type=int, default=6, help="of a run in the part fsdp2")
     a = parser.parse_args()
     sf = lambda name: a.build / "bin" / name  # noqa: E731
@@ -176,6 +179,8 @@ def main():
             collectives.bench(a, rows)
         if "fsdp2" in a.part.split(","):
             fsdp2.bench(a, target, work, rows)
+        if "tables" in a.part.split(","):
+            tables.bench(a, target, work, rows)
         if "checkpoints" in a.part.split(","):
             checkpoints.bench(a, work, rows)
     if a.out:

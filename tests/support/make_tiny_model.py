@@ -97,7 +97,8 @@ def main(argv):
         o[key] = value == "true" if key == "tied" else value if key == "family" else int(value)
     out.mkdir(parents=True, exist_ok=True)
     tok = tokenizer()
-    o["vocab"] = tok["added_tokens"][-1]["id"] + 1
+    words = tok["added_tokens"][-1]["id"] + 1
+    o["vocab"] = max(words, o.get("vocab", 0))
     config = {
         "architectures": [{"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
                            "mistral": "MistralForCausalLM"}.get(o["family"], o["family"])],
@@ -105,7 +106,7 @@ def main(argv):
         "intermediate_size": o["intermediate"], "num_hidden_layers": o["layers"], "num_attention_heads": o["heads"],
         "num_key_value_heads": o["kv_heads"], "head_dim": o["head_dim"], "hidden_act": "silu",
         "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": o["tied"],
-        "bos_token_id": o["vocab"] - 3, "eos_token_id": o["vocab"] - 1, "torch_dtype": "float32",
+        "bos_token_id": words - 3, "eos_token_id": words - 1, "torch_dtype": "float32",
     }
     (out / "config.json").write_text(json.dumps(config, indent=2))
     (out / "tokenizer.json").write_text(json.dumps(tok))
