@@ -2,7 +2,6 @@
 #include "engine/store.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "ops/optimizer_kernels.h"
 #include "tensor/convert.h"
+#include "tensor/memory.h"
 
 namespace sf::engine {
 namespace {
@@ -26,7 +26,7 @@ std::span<float> floats(const at::Tensor& flat, int64_t at, int64_t count) {
 }
 
 at::Tensor flat(uint64_t bytes, at::ScalarType type) {
-  return at::zeros({static_cast<int64_t>(bytes / c10::elementSize(type))}, at::TensorOptions().dtype(type));
+  return tensor::zeros(static_cast<int64_t>(bytes / c10::elementSize(type)), type);
 }
 
 std::byte* bytes_of(const at::Tensor& memory) {

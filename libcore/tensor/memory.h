@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "tensor/tensor.h"
+
 namespace sf::tensor {
 
 // Bytes as requested, rounded up to 64. Counted for the whole process.
@@ -16,6 +18,10 @@ struct MemoryCounters {
 // Makes ours the CPU allocator of LibTorch for the rest of the process. Call once at the start; again does nothing.
 // Blocks that the old allocator gave out stay valid. Memory is not zeroed.
 void install_allocator();
+
+// Flat zeros of which most may not be needed at once: what the system has just given is zero already and is not
+// written, so its pages cost when they are first used, and once.
+at::Tensor zeros(int64_t elements, at::ScalarType type);
 
 MemoryCounters memory();
 void mark_memory();  // peak := allocated, os_requests := 0

@@ -142,6 +142,17 @@ TEST(Memory, EverySizeHoldsWhatItPromises) {
   EXPECT_EQ(memory().allocated, before);
 }
 
+TEST(Memory, ZerosAreZeroEvenInABlockThatWasUsedBefore) {
+  install_allocator();
+  for (int64_t elements : {int64_t{0}, int64_t{7}, int64_t{1} << 20}) {
+    for (int turn = 0; turn < 2; ++turn) {
+      at::Tensor flat = zeros(elements, at::kFloat);
+      EXPECT_FALSE(flat.ne(0).any().item<bool>()) << elements;
+      flat.fill_(1);
+    }
+  }
+}
+
 TEST(Memory, CachedBlocksGoBackToTheSystem) {
   install_allocator();
   at::empty({int64_t{32} << 20}, at::kByte).fill_(1);
