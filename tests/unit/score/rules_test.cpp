@@ -197,6 +197,25 @@ TEST(Rules, DigestsNameEveryTableAndOption) {
   }
 }
 
+// A digest that changes names another rule: raise the rule's version with it, or published verdicts lose their meaning.
+TEST(Rules, TablesOfAVersionStayAsTheyAre) {
+  const std::vector<std::pair<std::string, std::string>> kVersion1 = {
+      {"aime-v1", "d94f1ae878d2"},
+      {"math", "0851913eb810"},
+      {"exact", "d84951ef0afd"},
+      {"gsm8k", "202128d8d357"},
+      {"lm-eval-aime", "d8be2701e596"},
+      {"verl-math-dapo", "5cf3ef58e4b4"},
+      {"verl-math-dapo-old", "eb19be087ae1"},
+      {"verl-math-reward", "07631dbffcc2"},
+      {"verl-prime-math", "32f32577ed2e"},
+  };
+  for (const auto& [name, digest] : kVersion1) {
+    EXPECT_EQ(make_rule(name).version(), 1) << name;
+    EXPECT_EQ(make_rule(name).digest().substr(0, 12), digest) << name;
+  }
+}
+
 TEST(Rules, AnUnknownNameIsRefusedWithTheListOfNames) {
   try {
     make_rule("aime");
