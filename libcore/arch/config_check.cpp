@@ -37,20 +37,31 @@ void dtype_to_config(Dtype type, Json& config) {
   config.set("dtype", name).set("torch_dtype", name);
 }
 
-int64_t bos_of_config(const Json& config, int64_t otherwise) {
-  const Json* bos = config.find("bos_token_id");
-  if (bos && bos->is_array()) return -1;
-  return config.get_int("bos_token_id", bos ? -1 : otherwise);
+namespace {
+
+int64_t id_within(const Json& id, std::string_view key, int64_t vocab) {
+  SF_CHECK(id.is_int(), Exit::kData, "config.json: {} is {}, wanted a token id", key, id.type_name());
+  SF_CHECK(id.as_int() >= 0 && id.as_int() < vocab, Exit::kConfig,
+           "config.json: {} = {} is out of range, wanted an id from 0 to {}, or null for none", key, id.as_int(),
+           vocab - 1);
+  return id.as_int();
 }
 
-std::vector<int64_t> eos_of_config(const Json& config, int64_t otherwise) {
-  std::vector<int64_t> ids;
+}  // namespace
+
+int64_t bos_of_config(const Json& config, int64_t otherwise, int64_t vocab) {
+  const Json* bos = config.find("bos_token_id");
+  if (!bos) return otherwise;
+  return bos->is_null() || bos->is_array() ? -1 : id_within(*bos, "bos_token_id", vocab);
+}
+
+std::vector<int64_t> eos_of_config(const Json& config, int64_t otherwise, int64_t vocab) {
   const Json* eos = config.find("eos_token_id");
-  if (eos && eos->is_array()) {
-    for (const Json& id : eos->as_array()) ids.push_back(id.as_int());
-  } else if (int64_t id = config.get_int("eos_token_id", eos ? -1 : otherwise); id >= 0) {
-    ids.push_back(id);
-  }
+  if (!eos) return otherwise < 0 ? std::vector<int64_t>{} : std::vector<int64_t>{otherwise};
+  if (eos->is_null()) return {};
+  if (!eos->is_array()) return {id_within(*eos, "eos_token_id", vocab)};
+  std::vector<int64_t> ids;
+  for (const Json& id : eos->as_array()) ids.push_back(id_within(id, "eos_token_id", vocab));
   return ids;
 }
 

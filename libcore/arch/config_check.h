@@ -24,9 +24,10 @@ double in_range(double value, std::string_view key, double lo, double hi);  // l
 Dtype dtype_of_config(const Json& config);
 void dtype_to_config(Dtype type, Json& config);
 
-// `otherwise` counts if the key is absent; null means none (-1, empty). eos may be one id or a list.
-int64_t bos_of_config(const Json& config, int64_t otherwise);
-std::vector<int64_t> eos_of_config(const Json& config, int64_t otherwise);
+// `otherwise` counts if the key is absent; null means none (-1, empty). eos may be one id or a list. kConfig for an id
+// outside the vocabulary.
+int64_t bos_of_config(const Json& config, int64_t otherwise, int64_t vocab);
+std::vector<int64_t> eos_of_config(const Json& config, int64_t otherwise, int64_t vocab);
 void tokens_to_config(int64_t bos, const std::vector<int64_t>& eos, Json& config);
 
 }  // namespace sf::arch

@@ -32,19 +32,34 @@ std::string known() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+const Family* family_of_type(std::string_view type) {
+  auto found =
+      std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& f) { return f.name == type; });
+  return found == std::end(kFamilies) ? nullptr : found;
+}
+
 const Family& family_of(const Json& config) {
   const Json* list = config.find("architectures");
-  if (list && list->is_array() && !list->as_array().empty()) {
-    const std::string& name = list->as_array()[0].as_string();
-    for (const Family& family : kFamilies)
-      if (family.architecture == name) return family;
-    fail(Exit::kConfig, "config.json: architecture \"{}\" is unknown; known: {}", name, known());
-  }
   std::string type = config.get_string("model_type", "");
-  for (const Family& family : kFamilies)
-    if (family.name == type) return family;
-  fail(Exit::kConfig, "config.json: model_type \"{}\" is unknown and no architecture is named; known: {}", type,
-       known());
+  if (!list || list->is_null()) {
+    const Family* family = family_of_type(type);
+    SF_CHECK(family, Exit::kConfig, "config.json: model_type \"{}\" is unknown and no architecture is named; known: {}",
+             type, known());
+    return *family;
+  }
+  SF_CHECK(list->is_array(), Exit::kData, "config.json: architectures is {}, wanted a list of one name",
+           list->type_name());
+  SF_CHECK(list->as_array().size() == 1, Exit::kConfig, "config.json: architectures names {}, wanted one of: {}",
+           list->as_array().size(), known());
+  const std::string& name = list->as_array()[0].as_string();
+  for (const Family& family : kFamilies) {
+    if (family.architecture != name) continue;
+    SF_CHECK(type.empty() || type == family.name, Exit::kConfig,
+             "config.json: architecture \"{}\" is of model_type \"{}\", but model_type is \"{}\"", name, family.name,
+             type);
+    return family;
+  }
+  fail(Exit::kConfig, "config.json: architecture \"{}\" is unknown; known: {}", name, known());
 }
 
 void refuse_what_is_not_built(const Json& config) {
@@ -140,8 +155,8 @@ Decoder decoder_from_config(const Json& config) {
   d.rope = rope_from_config(config, d.max_positions);
   d.windows = windows_of(config, d);
   d.stored = dtype_of_config(config);
-  d.bos = bos_of_config(config, family.bos);
-  d.eos = eos_of_config(config, family.eos);
+  d.bos = bos_of_config(config, family.bos, d.vocab);
+  d.eos = eos_of_config(config, family.eos, d.vocab);
   return d;
 }
 

@@ -141,8 +141,8 @@ Dflash dflash_from_config(const Json& config) {
   read_windows(config, d);
   read_capture(config, d);
   d.stored = dtype_of_config(config);
-  d.bos = bos_of_config(config, -1);
-  d.eos = eos_of_config(config, -1);
+  d.bos = bos_of_config(config, -1, d.vocab);
+  d.eos = eos_of_config(config, -1, d.vocab);
   return d;
 }
 

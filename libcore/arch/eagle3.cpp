@@ -82,8 +82,8 @@ Eagle3 eagle3_from_config(const Json& config) {
   e.rope = rope_from_config(config, e.max_positions);
   e.capture_layers = read_layers(config);
   e.stored = dtype_of_config(config);
-  e.bos = bos_of_config(config, 1);
-  e.eos = eos_of_config(config, 2);
+  e.bos = bos_of_config(config, 1, e.vocab);
+  e.eos = eos_of_config(config, 2, e.vocab);
   return e;
 }
 

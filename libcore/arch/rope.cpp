@@ -20,6 +20,8 @@ bool is_dictionary(const Json* value) {
 Json dictionary(const Json& config) {
   for (std::string_view key : {"rope_scaling", "rope_parameters"}) {
     const Json* value = config.find(key);
+    SF_CHECK(!value || value->is_null() || value->is_object(), Exit::kData,
+             "config.json: {} is {}, wanted an object or null", key, value->type_name());
     if (!is_dictionary(value)) continue;
     for (const auto& [name, inner] : value->as_object())
       SF_CHECK(!inner.is_object(), Exit::kConfig,
@@ -29,16 +31,24 @@ Json dictionary(const Json& config) {
   return Json::object();
 }
 
-void check_range(const Rope& rope, const Json& values) {
+// What transformers' own check of a scaling demands; a constant in its stead would describe another model.
+void check_stated(const Rope& rope, const Json& values, const Json& config) {
+  bool scaled = rope.type != "default";
+  SF_CHECK(!scaled || values.contains("factor"), Exit::kConfig, "config.json: rope type \"{}\" needs a factor",
+           rope.type);
+  if (rope.type != "llama3") return;
+  for (const char* key : {"low_freq_factor", "high_freq_factor", "original_max_position_embeddings"})
+    SF_CHECK(values.contains(key) || (key[0] == 'o' && config.contains(key)), Exit::kConfig,
+             "config.json: rope type \"llama3\" needs {}", key);
+}
+
+void check_range(const Rope& rope) {
   in_range(rope.theta, "rope_theta", 1, 1e15);
   in_range(rope.factor, "rope factor", 0, 1e6);
   if (rope.type == "llama3") {
     in_range(rope.low_freq_factor, "rope low_freq_factor", 0, 1e6);
     in_range(rope.high_freq_factor, "rope high_freq_factor", rope.low_freq_factor, 1e6);
   }
-  bool scaled = rope.type != "default";
-  SF_CHECK(!scaled || values.contains("factor"), Exit::kConfig, "config.json: rope type \"{}\" needs a factor",
-           rope.type);
 }
 
 std::vector<double> plain(double theta, int64_t dims) {
@@ -108,7 +118,8 @@ Rope rope_from_config(const Json& config, int64_t max_positions) {
   rope.attention_factor = values.get_double("attention_factor", 0);
   rope.truncate = values.get_bool("truncate", true);
   in_range(rope.original_max_positions, "original_max_position_embeddings", 0, 1e12);
-  check_range(rope, values);
+  check_stated(rope, values, config);
+  check_range(rope);
   return rope;
 }
 

@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "ckpt/as_published.h"
 #include "ckpt/digest.h"
 
 namespace sf::ckpt {
@@ -251,7 +252,10 @@ std::string identity_from(const std::vector<SafetensorsFile>& files,
 }  // namespace
 
 std::string Checkpoint::identity() const {
-  if (has_manifest_) return manifest_.identity;
+  if (has_manifest_) {
+    check_as_published(*this);
+    return manifest_.identity;
+  }
   std::map<std::string, TensorDigest> digests;
   return identity_from(files_, stored_, dir_, digests);
 }

@@ -5,6 +5,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "ckpt/as_published.h"
 
 namespace sf::ckpt {
 
@@ -38,6 +39,7 @@ TargetLink target_of(const Checkpoint& draft) {
 
 void check_target(const Checkpoint& draft, const Checkpoint& target) {
   if (fault("ckpt.any_target")) return;
+  check_as_published(draft);
   TargetLink link = target_of(draft);
   std::string wanted = link.identity, found = target.identity();
   SF_CHECK(

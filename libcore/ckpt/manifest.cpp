@@ -74,6 +74,8 @@ Json manifest_to_json(const Manifest& m) {
 Manifest manifest_from_json(const Json& json) {
   Manifest m;
   SF_CHECK(json.is_object(), Exit::kData, "wanted a JSON object, found {}", json.type_name());
+  for (const char* key : {"format", "kind", "identity", "digests"})
+    SF_CHECK(json.contains(key), Exit::kData, "key \"{}\" is missing: this is no manifest of a checkpoint", key);
   for (const auto& [key, value] : json.as_object()) {
     try {
       read_member(m, key, value);

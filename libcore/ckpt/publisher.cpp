@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/hash.h"
+#include "ckpt/as_published.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/digest.h"
 
@@ -252,17 +253,20 @@ void point_latest(const fs::path& run_dir, const std::string& name) {
 
 namespace {
 
-bool verifies(const fs::path& dir) {
+// Why a checkpoint cannot be gone on from; empty: it is whole.
+std::string damage_of(const fs::path& dir) {
   try {
-    return Checkpoint::open(dir).verify().empty();
-  } catch (const Error&) {
-    return false;  // torn or foreign: an older one is looked for
+    std::vector<std::string> wrong = Checkpoint::open(dir).verify();
+    return wrong.empty() ? "" : "not what was published: " + listed(wrong);
+  } catch (const Error& error) {
+    return error.what();
   }
 }
 
 }  // namespace
 
-std::optional<fs::path> latest_checkpoint(const fs::path& run_dir) {
+Latest newest_checkpoint(const fs::path& run_dir) {
+  Latest found;
   std::error_code ignored;
   std::vector<std::pair<int64_t, fs::path>> steps;
   for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
@@ -272,15 +276,28 @@ std::optional<fs::path> latest_checkpoint(const fs::path& run_dir) {
     auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
     if (error == std::errc() && end == name.data() + name.size()) steps.emplace_back(step, entry.path());
   }
+  auto take = [&](const fs::path& path) {
+    std::string why = damage_of(path);
+    if (why.empty())
+      found.whole = path;
+    else
+      found.damaged.push_back(fmt::format("{}: {}", path.filename().string(), why));
+    return why.empty();
+  };
   // A kill between a publication and the move of `latest` leaves a newer step than `latest` names.
   std::sort(steps.rbegin(), steps.rend());
   for (const auto& [step, path] : steps)
-    if (verifies(path)) return path;
+    if (take(path)) return found;
   fs::path link = run_dir / "latest";
-  if (!fs::is_symlink(link, ignored)) return std::nullopt;
+  if (!fs::is_symlink(link, ignored)) return found;
   fs::path target = run_dir / fs::read_symlink(link, ignored);
-  if (verifies(target)) return target;
-  return std::nullopt;
+  bool seen = std::any_of(steps.begin(), steps.end(), [&](const auto& step) { return step.second == target; });
+  if (!seen) take(target);
+  return found;
+}
+
+std::optional<fs::path> latest_checkpoint(const fs::path& run_dir) {
+  return newest_checkpoint(run_dir).whole;
 }
 
 }  // namespace sf::ckpt

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "ckpt/draft.h"
+#include "gen/scores.h"
 #include "ops/norm.h"
 
 namespace sf::gen {
@@ -124,6 +125,7 @@ at::Tensor Eagle3Draft::scores(const at::Tensor& carried) const {
 std::vector<int32_t> Eagle3Draft::best(const at::Tensor& carried) const {
   at::AutoDispatchBelowADInplaceOrView no_gradients;
   const ops::Top1 top = ops::argmax_and_lse(normed(carried), head_);
+  check_scores(top, "draft");
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < top.top1.numel(); ++i)
     ids.push_back(target_ids_[static_cast<size_t>(top.top1.data_ptr<int32_t>()[i])]);

@@ -8,9 +8,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 
 #include "base/error.h"
+#include "base/fault.h"
+#include "ckpt/as_published.h"
+#include "gen/scores.h"
 #include "ops/norm.h"
 
 namespace sf::gen {
@@ -36,6 +40,7 @@ BlockShape shape_of(const arch::Decoder& d, int64_t layer) {
 }  // namespace
 
 Target Target::load(const ckpt::Checkpoint& checkpoint, Dtype compute) {
+  ckpt::check_as_published(checkpoint);
   return Target(arch::decoder_from_config(checkpoint.config()), Weights(checkpoint, compute));
 }
 
@@ -126,7 +131,16 @@ at::Tensor Target::logits(const at::Tensor& final_norm) const {
 
 ops::Top1 Target::top1(const at::Tensor& final_norm) const {
   at::AutoDispatchBelowADInplaceOrView no_gradients;
-  return ops::argmax_and_lse(final_norm, head_);
+  ops::Top1 best = ops::argmax_and_lse(final_norm, head_);
+  check_scores(best, "target");
+  return best;
+}
+
+void check_scores(const ops::Top1& best, std::string_view whose) {
+  const float* lse = best.lse.const_data_ptr<float>();
+  for (int64_t row = 0; row < best.lse.numel(); ++row)
+    SF_CHECK(std::isfinite(lse[row]) || fault("gen.take_non_finite"), Exit::kData,
+             "scores of the {} are not finite: the model's output is broken", whose);
 }
 
 }  // namespace sf::gen

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ckpt/as_published.h"
 
 namespace sf::gen {
 
@@ -39,6 +40,7 @@ at::Tensor Weights::get(const std::string& name, const Shape& shape) const {
   }
   SF_CHECK(found == shape, Exit::kData, "tensor {} has shape {}, wanted {}", name, to_string(found), to_string(shape));
   if (tensors_) return tensors_->find(name)->second.detach().to(type).contiguous();
+  ckpt::check_tensor(*checkpoint_, name);
   at::Tensor out = at::empty(shape, type);
   checkpoint_->read(name, 0, numel(shape), compute_, {static_cast<std::byte*>(out.data_ptr()), out.nbytes()});
   return out;

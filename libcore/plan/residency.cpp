@@ -66,12 +66,14 @@ Residency residency_of_word(std::string_view word) {
   return *residency;
 }
 
+// By its name, or by a further one that the model ties to it.
 const arch::Table& table_of_word(const arch::ModelSpec& spec, std::string_view word) {
-  std::string known;
+  std::string known, full = std::string(word) + (word.ends_with(".weight") ? "" : ".weight");
+  std::string_view storage = spec.storage_of(full);
   for (const arch::Table& table : spec.tables) {
     std::string_view plain(table.parameter);
     if (plain.ends_with(".weight")) plain.remove_suffix(std::string_view(".weight").size());
-    if (word == table.parameter || word == plain) return table;
+    if (storage == table.parameter) return table;
     known += (known.empty() ? "" : ", ") + std::string(plain);
   }
   fail(Exit::kConfig, "shard.frozen_tables: \"{}\" is no frozen table of this model; it has: {}", word,
@@ -91,7 +93,11 @@ std::map<std::string, Residency> residencies_of(const arch::ModelSpec& spec, std
       for (const arch::Table& table : spec.tables) chosen[table.parameter] = residency_of_word(word);
     } else {
       const arch::Table& table = table_of_word(spec, word.substr(0, equals));
-      chosen[table.parameter] = residency_of_word(word.substr(equals + 1));
+      Residency wanted = residency_of_word(word.substr(equals + 1)), &now = chosen[table.parameter];
+      // Each of a tied table's two names may ask for what its own use needs.
+      bool halves = (now == Residency::kRows && wanted == Residency::kStream) ||
+                    (now == Residency::kStream && wanted == Residency::kRows);
+      now = halves && table.looked_up && table.multiplied ? Residency::kRowsStream : wanted;
     }
   }
   return chosen;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/isfinite.h>
 
 #include "base/deadline.h"
 #include "base/error.h"
@@ -37,6 +38,16 @@ struct Capture {
   stream::Sample compute(uint64_t row);
 };
 
+// One state that is not finite would spoil every step that sees it.
+HostTensor carried(const at::Tensor& states, Dtype feature, const text::ChatRow& chat) {
+  at::Tensor rounded = states.to(tensor::to_scalar(feature));
+  SF_CHECK(
+      at::isfinite(rounded).all().item<bool>(), Exit::kData,
+      "row {} (id {}): the target's states are not finite in {}: its weights are broken, or the type is too narrow",
+      chat.row, chat.id, name_of(feature));
+  return tensor::to_host(rounded);
+}
+
 // One unpadded sequence in one go: the bits depend on the row alone.
 stream::Sample Capture::compute(uint64_t row) {
   const text::ChatRow& chat = rows[row];
@@ -55,13 +66,12 @@ stream::Sample Capture::compute(uint64_t row) {
   std::copy(chat.encoded.loss_mask.begin(), chat.encoded.loss_mask.end(), mask.as<uint8_t>().begin());
   add("input_ids", std::move(ids));
   add("loss_mask", std::move(mask));
-  add(wish.teacher ? "hidden_state" : "hidden_states",
-      tensor::to_host(at::cat(states.captured, 1).to(tensor::to_scalar(feature))));
+  add(wish.teacher ? "hidden_state" : "hidden_states", carried(at::cat(states.captured, 1), feature, chat));
   if (wish.teacher) {
     // The teacher of training sees the carried (rounded) state, so its best id and log-sum-exp come from that one too.
-    at::Tensor carried = states.final_norm.to(tensor::to_scalar(feature));
-    ops::Top1 top = target.model.top1(carried.to(states.final_norm.scalar_type()));
-    add("final_norm", tensor::to_host(carried));
+    add("final_norm", carried(states.final_norm, feature, chat));
+    at::Tensor rounded = states.final_norm.to(tensor::to_scalar(feature));
+    ops::Top1 top = target.model.top1(rounded.to(states.final_norm.scalar_type()));
     add("target_top1", tensor::to_host(top.top1));
     add("target_lse", tensor::to_host(top.lse));
   }
@@ -168,10 +178,13 @@ int to_stream(app::Invocation& invocation, Capture& capture) {
   stream::Ending ending = producer.serve([&] { return invocation.stop() != app::Stop::kNone; });
   if (by_file) stream::remove_handle_file(invocation.get("handle-file"), producer.handle().id);
   stream::ProducerCounts done = producer.counts();
-  invocation.log(fmt::format("{} samples sent ({} void, {} from the cache), {} tokens computed at {:.1f} tokens/s; {}",
-                             done.sent, done.voids, done.cached, capture.tokens,
-                             counts(capture, 0, 0).at("tokens_per_s").as_double(), stream::message_of(ending)));
-  return static_cast<int>(stream::exit_of(ending));
+  std::string summary = fmt::format(
+      "{} samples sent ({} void, {} from the cache), {} tokens computed at {:.1f} tokens/s; {}", done.sent, done.voids,
+      done.cached, capture.tokens, counts(capture, 0, 0).at("tokens_per_s").as_double(), stream::message_of(ending));
+  // An error is told as one, which -q does not silence.
+  if (Exit exit = stream::exit_of(ending); exit != Exit::kOk) fail(exit, "{}", summary);
+  invocation.log(summary);
+  return 0;
 }
 
 int capture_features(app::Invocation& invocation) {

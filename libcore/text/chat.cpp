@@ -26,6 +26,12 @@ std::string template_of(const Json& config, const std::string& origin) {
   const Json* found = config.find("chat_template");
   if (!found || found->is_null()) return "";
   if (found->is_string()) return found->as_string();
+  auto is_named = [](const Json& entry) {
+    const Json* text = entry.is_object() ? entry.find("template") : nullptr;
+    return text && text->is_string();
+  };
+  SF_CHECK(found->is_array() && std::ranges::all_of(found->as_array(), is_named), Exit::kData,
+           "{}: chat_template is {}, wanted a string or a list of named templates", origin, found->type_name());
   for (const Json& entry : found->as_array())
     if (entry.get_string("name", "") == "default") return entry.at("template").as_string();
   fail(Exit::kConfig, "{}: chat_template: none of the {} templates is named \"default\"", origin,

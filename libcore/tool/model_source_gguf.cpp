@@ -89,7 +89,8 @@ Json config_of(const ckpt::GgufFile& file, const ckpt::GgufTensor& embedding) {
   config.set("rms_norm_eps", keys.real("llama.attention.layer_norm_rms_epsilon"));
   config.set("rope_theta", keys.real("llama.rope.freq_base", 10000)).set("rope_scaling", rope_scaling(keys, file));
   config.set("tie_word_embeddings", file.find("output.weight") == nullptr);
-  config.set("bos_token_id", Json(keys.integer("tokenizer.ggml.bos_token_id", -1)));
+  const Json* bos = keys.find("tokenizer.ggml.bos_token_id");
+  config.set("bos_token_id", bos ? *bos : Json());
   config.set("eos_token_id", end_tokens(keys));
   return config;
 }
@@ -212,7 +213,9 @@ text::GgufTokenizer tokenizer_of(const Json& metadata) {
   t.tokens = strings(metadata, "tokenizer.ggml.tokens");
   if (const Json* types = keys.find("tokenizer.ggml.token_type"))
     for (const Json& type : types->as_array()) t.token_types.push_back(static_cast<int32_t>(type.as_int()));
-  if (keys.find("tokenizer.ggml.merges")) t.merges = strings(metadata, "tokenizer.ggml.merges");
+  SF_CHECK(keys.find("tokenizer.ggml.merges"), Exit::kData,
+           "tokenizer.ggml.merges is missing: byte-level BPE joins nothing without them");
+  t.merges = strings(metadata, "tokenizer.ggml.merges");
   t.bos = keys.integer("tokenizer.ggml.bos_token_id", -1);
   t.eos = keys.integer("tokenizer.ggml.eos_token_id", -1);
   t.unknown = keys.integer("tokenizer.ggml.unknown_token_id", -1);

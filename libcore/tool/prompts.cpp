@@ -25,7 +25,12 @@ Prompts read_prompts(app::Invocation& invocation, const text::ChatEncoder& encod
     auto [first, fresh] = lines.emplace(prompt.id, prompt.origin);
     SF_CHECK(fresh, Exit::kData, "{}: the id {} is that of {} too; answers are kept by id", prompt.origin, prompt.id,
              first->second);
-    result.ids.push_back(encoder.encode_prompt(prompt.messages));
+    try {
+      result.ids.push_back(encoder.encode_prompt(prompt.messages));
+    } catch (Error& error) {
+      error.add_context(fmt::format("{}: prompt {}, chat template", prompt.origin, prompt.id));
+      throw;
+    }
     SF_CHECK(std::ssize(result.ids.back()) < positions, Exit::kData,
              "{}: prompt {}: {} tokens, but this target has {} positions", prompt.origin, prompt.id,
              result.ids.back().size(), positions);

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "ckpt/checkpoint.h"
+#include "ckpt/as_published.h"
 
 namespace sf::tool {
 
@@ -18,14 +18,34 @@ void refuse_what_is_no_run(const fs::path& dir) {
              "{} holds a checkpoint or features ({}), not a run; choose another -o", dir.string(), mark);
 }
 
+namespace {
+
+// A checkpoint that is named must be whole too.
+fs::path whole(const fs::path& checkpoint) {
+  std::vector<std::string> wrong = ckpt::Checkpoint::open(checkpoint).verify();
+  SF_CHECK(wrong.empty(), Exit::kData, "{} is not what was published: {}", checkpoint.string(), ckpt::listed(wrong));
+  return checkpoint;
+}
+
+}  // namespace
+
 std::optional<fs::path> resume_point(app::Invocation& invocation, const fs::path& dir) {
   std::string resume = invocation.get("resume", "none");
-  if (resume != "auto" && resume != "none") return fs::path(resume);
-  std::optional<fs::path> found = ckpt::latest_checkpoint(dir);
-  if (resume == "auto") return found;
-  SF_CHECK(!found, Exit::kCantCreate, "{} holds a run already ({}); give --resume auto to go on, or another -o",
-           dir.string(), found->filename().string());
-  return std::nullopt;
+  if (resume != "auto" && resume != "none") return whole(resume);
+  auto [found, damaged] = ckpt::newest_checkpoint(dir);
+  if (resume == "none") {
+    SF_CHECK(!found && damaged.empty(), Exit::kCantCreate,
+             "{} holds a run already ({}); give --resume auto to go on, or another -o", dir.string(),
+             found ? found->filename().string() : damaged.front());
+    return std::nullopt;
+  }
+  // Beginning anew would drop what the run has learned; that is for people to decide.
+  SF_CHECK(found || damaged.empty(), Exit::kData,
+           "no checkpoint of {} is whole ({}): bring one back, or remove the directory to begin anew", dir.string(),
+           damaged.front());
+  if (invocation.ranks().rank == 0)
+    for (const std::string& one : damaged) invocation.warn("passed over a damaged checkpoint: " + one);
+  return found;
 }
 
 void check_run_dir(app::Invocation& invocation) {

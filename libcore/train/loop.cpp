@@ -243,6 +243,10 @@ void Loop::update(const Agreed& agreed, const std::vector<double>& sums) {
            "{} steps in a row had a non-finite gradient and were skipped, the last at {}; the last checkpoint is {}",
            progress_.skipped_in_a_row, result.culprit,
            checkpoints_.last().empty() ? "none" : checkpoints_.last().string());
+  bool nothing = progress_.step >= options_.steps && progress_.updates == 0 && progress_.skipped > 0;
+  SF_CHECK(!nothing || fault("train.nothing_learned"), Exit::kData,
+           "none of the {} steps changed a weight: {} had a non-finite gradient and were skipped{}{}", progress_.step,
+           progress_.skipped, result.skipped ? ", the last at " : "", result.culprit);
 }
 
 void Loop::report(const Agreed& agreed, const std::vector<double>& sums, double lr, const engine::StepResult& result) {

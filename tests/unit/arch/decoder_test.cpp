@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arch/decoder.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -117,6 +118,33 @@ TEST(Decoder, UnknownArchitectureIsNamedWithThoseKnown) {
   EXPECT_TRUE(has(text, "FalconForCausalLM") && has(text, "Qwen3ForCausalLM")) << text;
   EXPECT_TRUE(has(refused(R"({"model_type": "gemma"})"), "gemma"));
   EXPECT_TRUE(has(refused("{}"), "known"));
+}
+
+TEST(Decoder, ArchitecturesIsOneNameThatAgreesWithTheModelType) {
+  EXPECT_TRUE(has(refused(small("llama", R"({"architectures": []})")), "architectures names 0"));
+  EXPECT_TRUE(
+      has(refused(small("llama", R"({"architectures": ["LlamaForCausalLM", "Qwen3ForCausalLM"]})")), "names 2"));
+  EXPECT_TRUE(has(refused(small("llama", R"({"architectures": "LlamaForCausalLM"})"), Exit::kData), "is string"));
+  std::string text = refused(small("qwen3", R"({"architectures": ["LlamaForCausalLM"]})"));
+  EXPECT_TRUE(has(text, "model_type \"llama\"") && has(text, "\"qwen3\"")) << text;
+  EXPECT_EQ(decoder_from_config(small("qwen3", R"({"architectures": null})")).family, "qwen3");
+}
+
+TEST(Decoder, TokenIdsLieInTheVocabularyOrAreNull) {
+  for (const char* id : {"64", "-1"})
+    for (const char* key : {"bos_token_id", "eos_token_id"}) {
+      std::string text = refused(small("llama", fmt::format("{{\"{}\": {}}}", key, id).c_str()));
+      EXPECT_TRUE(has(text, fmt::format("{} = {}", key, id))) << text;
+    }
+  EXPECT_TRUE(has(refused(small("llama", R"({"eos_token_id": [3, 64]})")), "eos_token_id = 64"));
+  EXPECT_TRUE(has(refused(small("llama", R"({"eos_token_id": "3"})"), Exit::kData), "eos_token_id is string"));
+  EXPECT_TRUE(decoder_from_config(small("llama", R"({"eos_token_id": null})")).eos.empty());
+}
+
+TEST(Decoder, ARotaryScalingIsAnObjectThatStatesItsNumbers) {
+  EXPECT_TRUE(has(refused(small("llama", R"({"rope_scaling": "linear"})"), Exit::kData), "rope_scaling is string"));
+  std::string text = refused(small("llama", R"({"rope_scaling": {"rope_type": "llama3", "factor": 8}})"));
+  EXPECT_TRUE(has(text, "low_freq_factor")) << text;
 }
 
 TEST(Decoder, RefusesSettingsOutOfRangeByName) {

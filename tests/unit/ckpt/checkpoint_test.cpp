@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "ckpt/as_published.h"
 #include "scratch.h"
 
 namespace sf::ckpt {
@@ -60,8 +61,7 @@ TEST(Checkpoint, PickledWeightsAreRefusedWithAdvice) {
   Scratch scratch;
   put(scratch / "config.json", "{}");
   put(scratch / "pytorch_model.bin", "x");
-  EXPECT_NE(refusal(Exit::kData, [&] { Checkpoint::open(scratch.path()); }).find("sf-shard import"),
-            std::string::npos);
+  EXPECT_NE(refusal(Exit::kData, [&] { Checkpoint::open(scratch.path()); }).find("sf-shard import"), std::string::npos);
 }
 
 TEST(Checkpoint, ATiedPlainDirectoryFindsTheHeadInTheEmbedding) {
@@ -174,14 +174,22 @@ TEST(Manifest, ReadsBackEveryFieldAndKeepsUnknownKeys) {
 }
 
 TEST(Manifest, ANewerFormatIsRefused) {
-  refusal(Exit::kProtocol, [] { manifest_from_json(Json::object().set("format", 2)); });
+  Scratch scratch;
+  Json json = manifest_to_json(Checkpoint::open(published(scratch)).manifest()).set("format", 2);
+  refusal(Exit::kProtocol, [&] { manifest_from_json(json); });
+}
+
+TEST(Manifest, OneThatDescribesNothingIsNone) {
+  std::string text = refusal(Exit::kData, [] { manifest_from_json(Json::object()); });
+  EXPECT_NE(text.find("\"format\" is missing"), std::string::npos) << text;
 }
 
 TEST(Manifest, AnAliasOfNothingIsRefused) {
   Scratch scratch;
   write_safetensors(scratch / "model.safetensors", tied_tensors());
   put(scratch / "config.json", "{}");
-  put(scratch / "manifest.json", R"({"format": 1, "aliases": {"lm_head.weight": "nowhere"}})");
+  put(scratch / "manifest.json",
+      R"({"format": 1, "kind": "target", "identity": "", "digests": {}, "aliases": {"lm_head.weight": "nowhere"}})");
   refusal(Exit::kData, [&] { Checkpoint::open(scratch.path()); });
 }
 
@@ -209,6 +217,43 @@ TEST(Verify, FindsAChangedOrMissingFile) {
   put(dir / "config.json", "{}");
   fs::remove(dir / "tokenizer.json");
   EXPECT_EQ(Checkpoint::open(dir).verify(), (std::vector<std::string>{"config.json", "identity", "tokenizer.json"}));
+}
+
+TEST(AsPublished, AChangedRemovedOrAddedWordIsNamed) {
+  for (auto [name, text] : {std::pair("config.json", "{}"), {"tokenizer.json", "[]"}, {"chat_template.jinja", "x"}}) {
+    Scratch scratch;
+    fs::path dir = published(scratch);
+    EXPECT_EQ(Checkpoint::open(dir).identity().size(), 64u);
+    put(dir / name, text);
+    std::string found = refusal(Exit::kData, [&] { Checkpoint::open(dir).identity(); });
+    EXPECT_NE(found.find(name), std::string::npos) << found;
+  }
+  Scratch scratch;
+  fs::path dir = published(scratch);
+  fs::remove(dir / "tokenizer.json");
+  refusal(Exit::kData, [&] { check_as_published(Checkpoint::open(dir)); });
+}
+
+TEST(AsPublished, AChangedShapeIsAnotherIdentity) {
+  Scratch scratch;
+  fs::path file = published(scratch) / "model.safetensors";
+  std::string bytes = read_file(file);
+  bytes.replace(bytes.find("[6,4]"), 5, "[4,6]");
+  put(file, bytes);
+  refusal(Exit::kData, [&] { check_as_published(Checkpoint::open(scratch / "out")); });
+}
+
+TEST(AsPublished, ATensorsBytesAreComparedUnderAnyOfItsNames) {
+  Scratch scratch;
+  fs::path file = published(scratch) / "model.safetensors";
+  check_tensor(Checkpoint::open(scratch / "out"), "lm_head.weight");
+  std::string bytes = read_file(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  put(file, bytes);
+  Checkpoint open = Checkpoint::open(scratch / "out");
+  check_tensor(open, "lm_head.weight");
+  std::string found = refusal(Exit::kData, [&] { check_tensor(open, "model.norm.weight"); });
+  EXPECT_NE(found.find("model.norm.weight"), std::string::npos) << found;
 }
 
 TEST(Verify, IdentityOfAPlainDirectoryEqualsThePublishedOne) {

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "ckpt/as_published.h"
 #include "ckpt/checkpoint.h"
 #include "scratch.h"
 
@@ -162,7 +163,9 @@ TEST(Latest, PointsByRenameAndFollowsTheHighestVerifiedStep) {
   point_latest(scratch.path(), "step-10");
   EXPECT_EQ(fs::read_symlink(scratch / "latest"), "step-10");
   write_atomic(scratch / "step-10" / "config.json", "{}");
-  EXPECT_EQ(latest_checkpoint(scratch.path()), scratch / "step-9");
+  Latest found = newest_checkpoint(scratch.path());
+  EXPECT_EQ(found.whole, scratch / "step-9");
+  EXPECT_EQ(found.damaged, std::vector<std::string>{"step-10: not what was published: config.json, identity"});
 }
 
 TEST(Latest, FollowsALinkToAnotherName) {

@@ -4,6 +4,8 @@
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/error.h"
 #include "model/decoder.h"
 #include "tensor/compare.h"
@@ -136,6 +138,23 @@ TEST(Target, FollowsTheSegmentsOfTheModel) {
   const at::Tensor logits = boundaries.at("logits").squeeze(0);
   EXPECT_LT(tensor::max_abs_difference(target.logits(states.final_norm), logits),
             1e-5 * logits.abs().max().item<double>());
+}
+
+TEST(Target, ScoresThatAreNotFiniteHaveNoBestToken) {
+  for (const char* broken : {"model.norm.weight", "model.embed_tokens.weight"}) {
+    const arch::Decoder d = tiny::decoder();
+    model::Tensors weights = tiny::weights(arch::describe(d));
+    weights.at(broken).fill_(std::numeric_limits<float>::quiet_NaN());
+    Target target(d, Weights(weights, Dtype::kF32));
+    Cache cache = target.make_cache(8);
+    const at::Tensor states = target.prefill(cache, tiny::ids(3, 1)).final_norm;
+    try {
+      target.top1(states);
+      ADD_FAILURE() << broken;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Exit::kData) << broken;
+    }
+  }
 }
 
 TEST(Target, CountsItsForwards) {

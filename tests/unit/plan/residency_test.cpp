@@ -85,6 +85,15 @@ TEST(Residency, WordsNameOneForAllOrOneATable) {
     EXPECT_THROW(residencies_of(spec, wrong), Error);
 }
 
+TEST(Residency, ATiedTableTakesWordsUnderBothItsNames) {
+  arch::ModelSpec spec;
+  spec.tables = {{"embedding.weight", true, true}};
+  spec.aliases = {{"head.weight", "embedding.weight"}};
+  EXPECT_EQ(residencies_of(spec, "head=host").at("embedding.weight"), Residency::kHost);
+  for (const char* words : {"embedding=rows,head=stream", "head=stream,embedding=rows"})
+    EXPECT_EQ(residencies_of(spec, words).at("embedding.weight"), Residency::kRowsStream) << words;
+}
+
 TEST(Residency, NamesReadBack) {
   for (Residency residency : kResidencies) EXPECT_EQ(residency_from_name(name_of(residency)), residency);
   EXPECT_EQ(residency_from_name("gather"), std::nullopt);

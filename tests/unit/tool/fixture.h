@@ -91,7 +91,7 @@ inline std::filesystem::path tiny_model(const Scratch& scratch, bool tied = true
   return write_model(scratch / "hf", config, random_tensors(arch::describe(arch::decoder_from_config(config)), dtype));
 }
 
-inline GgufBuilder gguf_keys(std::string_view architecture = "llama") {
+inline GgufBuilder gguf_keys(std::string_view architecture = "llama", bool merges = true) {
   text::GgufTokenizer t = tiny_tokenizer();
   GgufBuilder b;
   b.string("general.architecture", architecture).u32("llama.block_count", kLayers);
@@ -102,7 +102,8 @@ inline GgufBuilder gguf_keys(std::string_view architecture = "llama") {
   b.string("tokenizer.ggml.model", "gpt2")
       .string("tokenizer.ggml.pre", "gpt-2")
       .strings("tokenizer.ggml.tokens", t.tokens);
-  b.i32s("tokenizer.ggml.token_type", t.token_types).strings("tokenizer.ggml.merges", {});
+  b.i32s("tokenizer.ggml.token_type", t.token_types);
+  if (merges) b.strings("tokenizer.ggml.merges", {});
   b.u32("tokenizer.ggml.bos_token_id", 257).u32("tokenizer.ggml.eos_token_id", 258);
   return b.string("tokenizer.chat_template", kTemplate);
 }

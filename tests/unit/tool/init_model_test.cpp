@@ -121,6 +121,13 @@ TEST(InitModelGguf, RefusesOtherArchitecturesByName) {
   EXPECT_TRUE(says(refusal(Exit::kConfig, [&] { init_model(options(file, scratch / "out")); }), "mamba"));
 }
 
+TEST(InitModelGguf, ATokenizerWithoutMergesIsBroken) {
+  Scratch scratch;
+  GgufBuilder builder = gguf_keys("llama", false);
+  fs::path file = gguf(scratch, add_layers(builder));
+  EXPECT_TRUE(says(refusal(Exit::kData, [&] { init_model(options(file, scratch / "out")); }), "tokenizer.ggml.merges"));
+}
+
 TEST(InitModelGguf, NamesMissingAndUnexpectedTensors) {
   Scratch scratch;
   GgufBuilder missing = gguf_keys(), more = gguf_keys();

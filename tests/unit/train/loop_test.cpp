@@ -180,6 +180,19 @@ TEST(Loop, NonFiniteStepsInARowEndTheRunNamingTheCulprit) {
   }
 }
 
+TEST(Loop, ARunInWhichNoStepChangedAWeightIsNoSuccess) {
+  RunDir dir;
+  ToyPlan plan{2, dir.path, {1, 12, 12}, 1};
+  for (uint64_t row = 0; row < 10; ++row) plan.source.poisoned.push_back(row);
+  try {
+    run_toy(plan);
+    FAIL() << "it ended well";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Exit::kData);
+    EXPECT_NE(error.message().find("none of the 1 steps"), std::string::npos) << error.message();
+  }
+}
+
 TEST(Loop, SettingsOutOfRangeAreRefused) {
   RunDir dir;
   EXPECT_THROW(run_toy({1, dir.path, {0, 12, 60}}), Error);

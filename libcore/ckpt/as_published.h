@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Is a published directory still what its manifest describes? What can be asked at every start, and what while a tensor
+// is read anyway. All bytes: Checkpoint::verify().
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckpt/checkpoint.h"
+
+namespace sf::ckpt {
+
+// Names, types and shapes of the tensors, config.json and the small files beside it, without reading a tensor: it takes
+// milliseconds. kData naming what differs. Without a manifest there is nothing to compare. Checkpoint::identity(),
+// check_target() and gen::Target::load() call it.
+void check_as_published(const Checkpoint& files);
+// The bytes of the tensor that `name` means against the manifest's digest: one pass over them. kData naming it.
+void check_tensor(const Checkpoint& files, std::string_view name);
+
+// latest_checkpoint(), and what it passed over on the way.
+struct Latest {
+  std::optional<std::filesystem::path> whole;
+  std::vector<std::string> damaged;  // "step-10: why", the newest first
+};
+Latest newest_checkpoint(const std::filesystem::path& run_dir);
+
+}  // namespace sf::ckpt
