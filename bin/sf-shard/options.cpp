@@ -37,6 +37,7 @@ Verb plan() {
                    .setting = "plan.bandwidth"}},
       .settings = {"plan",
                    "engine.mode",
+                   "engine.memory",
                    "engine.compute_dtype",
                    "engine.numerics",
                    "engine.accumulate",

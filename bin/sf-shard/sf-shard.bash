@@ -13,7 +13,7 @@ _sf_shard() {
         --bandwidth) COMPREPLY=(); return ;;
         -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'training.batch_size= training.micro_batches= training.keep_checkpoints= training.unroll= training.lk_loss_type= training.num_anchors= training.shard_frozen_tables= training.reference_quirks= engine.mode= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= capture.feature_dtype= capture.max_length= stream.credit_mib= draft.vocab_size= plan.algorithm= plan.target= plan.draft= plan.memory= plan.bandwidth=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.batch_size= training.micro_batches= training.keep_checkpoints= training.unroll= training.lk_loss_type= training.num_anchors= training.shard_frozen_tables= training.reference_quirks= engine.mode= engine.memory= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= capture.feature_dtype= capture.max_length= stream.credit_mib= draft.vocab_size= plan.algorithm= plan.target= plan.draft= plan.memory= plan.bandwidth=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <new>
@@ -14,6 +13,7 @@
 #include "app/call.h"
 #include "app/cli.h"
 #include "app/help.h"
+#include "app/ranks.h"
 #include "app/supervisor.h"
 #include "base/error.h"
 #include "base/fault.h"
@@ -111,13 +111,7 @@ config::Settings load_settings(const Verb& verb, const Parsed& parsed) {
 }
 
 int ranks_asked(const Parsed& parsed) {
-  if (!parsed.has("ranks")) return 0;
-  std::string text = parsed.last("ranks", "");
-  int ranks = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  SF_CHECK(error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= kMostRanks, Exit::kUsage,
-           "--ranks: wanted a whole number from 1 to {}, found '{}'", kMostRanks, text);
-  return ranks;
+  return parsed.has("ranks") ? ranks_from_text(parsed.last("ranks", ""), kMostRanks) : 0;
 }
 
 std::string env_or(const Environment& environment, const char* name, const char* otherwise) {
@@ -280,8 +274,21 @@ int act(const Command& command, const std::vector<std::string>& arguments) {
 
 }  // namespace
 
+namespace {
+
+// One key, one place: a second line is another room that took the key for its own.
+void refuse_second_owners(const std::vector<std::string>& lines) {
+  auto key_of = [](std::string_view line) { return line.substr(0, line.find('=')); };
+  for (size_t i = 1; i < lines.size(); ++i)
+    SF_CHECK(key_of(lines[i - 1]) != key_of(lines[i]), Exit::kSoftware, "one setting has two places: {}; {}",
+             lines[i - 1], lines[i]);
+}
+
+}  // namespace
+
 void settle_settings(Invocation& invocation) {
   config::Settings& settings = invocation.settings();
+  refuse_second_owners(settings.echo());
   for (const std::string& line : settings.echo(!invocation.has("verbose"))) {
     if (line.find(" to 0 ") == std::string::npos)
       invocation.log(line);

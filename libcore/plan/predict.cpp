@@ -31,13 +31,15 @@ Totals totals_of(const Schedule& plan, const Load& load, int rank) {
   uint64_t batches = 0;
   for (int64_t k = rank; k < load.micro_batches; k += plan.options.world) ++batches;
   totals.peak = totals.at_rest + memory.gathered + batches * load.input_bytes + (batches > 0 ? load.work_bytes : 0);
-  totals.host = load.sample_bytes;
-  totals.resident = totals.peak + totals.host;
+  auto sharers = static_cast<uint64_t>(load.ranks_here > 0 ? load.ranks_here : plan.options.world);
+  uint64_t held = load.sample_bytes + (memory.host + sharers - 1) / sharers;
+  totals.host = held;
+  totals.resident = totals.peak + held;
   // A checkpoint holds master and two moments of every trainable element, fp32; rank 0 gathers it before it writes.
   if (rank != 0) return totals;
   uint64_t checkpoint = 3 * sizeof(float) * trainable_elements(plan);
   totals.host += checkpoint;
-  totals.resident = load.sample_bytes + std::max(totals.peak, totals.at_rest + checkpoint);
+  totals.resident = held + std::max(totals.peak, totals.at_rest + checkpoint);
   totals.disk = static_cast<uint64_t>(load.checkpoints + 1) * 3 * sizeof(float) * trainable_elements(plan);
   return totals;
 }

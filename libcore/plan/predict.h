@@ -16,10 +16,12 @@ struct Load {
   uint64_t constant_bytes = 0;  // tensors that stay from start to end and are not parameters (vocabulary maps)
   uint64_t sample_bytes = 0;    // samples under way to this rank, outside of tensors
   int64_t checkpoints = 2;      // kept on disk
+  int ranks_here = 0;           // that share a host's memory; 0: all
 };
 
-// Bytes. Peak: the most in tensors at one time, at rest included. Host: memory of this rank outside of tensors. Disk:
-// the checkpoints kept, and one more while it is written, on rank 0; zero on others.
+// Bytes. Peak: the most in tensors at one time, at rest included. Host: memory of this rank outside of tensors, its
+// part of what the ranks of a host keep together (Memory::host) included. Disk: the checkpoints kept, and one more
+// while it is written, on rank 0; zero on others.
 struct Totals {
   uint64_t at_rest = 0, peak = 0, host = 0, disk = 0;
   uint64_t resident = 0;  // the most in RAM at one time: a step and a checkpoint do not meet
@@ -30,7 +32,8 @@ Totals totals_of(const Schedule& plan, const Load& load, int rank);
 struct Traffic {
   uint64_t gathers = 0, folds = 0;            // calls
   uint64_t gather_bytes = 0, fold_bytes = 0;  // received by this rank
-  uint64_t bytes() const { return gather_bytes + fold_bytes; }
+  uint64_t table_bytes = 0;                   // of exchanged tables; filled in by who knows their use (TableCost)
+  uint64_t bytes() const { return gather_bytes + fold_bytes + table_bytes; }
 };
 Traffic traffic_of(const Schedule& plan, const Load& load, int rank);
 // Rounds of a window, and micro-batches of one rank in it at most.

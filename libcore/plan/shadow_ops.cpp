@@ -35,7 +35,7 @@ Shade ShadowOps::product(int64_t m, int64_t n, int64_t k, Dtype type) {
   return type == Dtype::kF32 ? y : tape_.make({m, n}, type);
 }
 
-Shade ShadowOps::linear(const Shade& x, const Shade& weight) {
+Shade ShadowOps::linear(const Shade& x, const Shade& weight, const Shade* bias) {
   int64_t m = rows_of(x), n = weight.shape[0], k = weight.shape[1];
   Dtype type = x.type;
   Shape shape = x.shape;
@@ -45,15 +45,18 @@ Shade ShadowOps::linear(const Shade& x, const Shade& weight) {
     Shade rows = dense(x);
     out.push_back(product(m, n, k, type).as(shape));
   }
-  bool dx = x.needs_gradient(), dw = weight.needs_gradient();
-  tape_.record(out, {x, weight}, [this, kept = x.detached(), m, n, k, type, dx, dw](const Shades& gradients) -> Shades {
+  bool dx = x.needs_gradient(), dw = weight.needs_gradient(), db = bias && bias->needs_gradient();
+  Shades inputs{x, weight};
+  if (bias) inputs.push_back(*bias);
+  tape_.record(out, inputs, [this, kept = x.detached(), m, n, k, type, dx, dw, db](const Shades& gradients) -> Shades {
     Shade g = dense(gradients[0]);
-    Shades made(2);
+    Shades made(3);
     if (dx) made[0] = product(m, k, n, type).as(kept.shape);
     if (dw) {
       Shade rows = dense(kept);
       made[1] = product(n, k, m, type);
     }
+    if (db) made[2] = tape_.make({n}, type);
     return made;
   });
   return out[0];
@@ -77,8 +80,9 @@ Shade ShadowOps::norm(const Shade& input, const Shade& weight) {
   return out[0];
 }
 
-Shade ShadowOps::rotary(const Shade& x) {
-  Shade positions = tape_.make({x.shape[x.shape.size() - 2]}, Dtype::kI64);
+Shade ShadowOps::rotary(const Shade& x, bool own_positions) {
+  Shade positions;
+  if (own_positions) positions = tape_.make({x.shape[x.shape.size() - 2]}, Dtype::kI64);
   Shades out{tape_.make(x.shape, x.type)};
   out[0].dense = x.dense;
   tape_.record(out, {x}, [this, positions](const Shades& gradients) -> Shades {
@@ -123,6 +127,12 @@ Shade ShadowOps::attention(const Shade& q, const Shades& keys, const Shades& val
                  });
     inputs.push_back(stack[0]);
   }
+  return attend(inputs);
+}
+
+// inputs: q, keys, values and, if there are diagonals, their stacks.
+Shade ShadowOps::attend(const Shades& inputs) {
+  const Shade& q = inputs[0];
   Shade ranges = tape_.make({2, q.shape[0], q.shape[2]}, Dtype::kI64);
   Shades saved;
   for (const Shade& input : inputs) saved.push_back(prepared(input));
@@ -241,6 +251,16 @@ Shade ShadowOps::scaled(const Shade& x) {
   Shades out{tape_.make(x.shape, x.type)};
   tape_.record(out, {x},
                [this, shape = x.shape, type = x.type](const Shades&) -> Shades { return {tape_.make(shape, type)}; });
+  return out[0];
+}
+
+Shade ShadowOps::summed(const Shade& x) {
+  Shades out{tape_.make({}, x.type)};
+  tape_.record(out, {x}, [back = x.shape](const Shades& gradients) -> Shades {
+    Shade g = gradients[0];
+    g.shape = back;  // expanded
+    return {g};
+  });
   return out[0];
 }
 

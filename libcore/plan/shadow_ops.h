@@ -12,13 +12,23 @@ class ShadowOps {
  public:
   explicit ShadowOps(Tape& tape) : tape_(tape) {}
 
-  // [.., K] x [N, K]: LibTorch's result is fp32, then of the type; the weight is packed for the time of the product.
-  Shade linear(const Shade& x, const Shade& weight);
+  // [.., K] x [N, K]: the result is fp32, then of the type; the weight is packed for the time of the product.
+  Shade linear(const Shade& x, const Shade& weight, const Shade* bias = nullptr);
   Shade norm(const Shade& x, const Shade& weight);
-  Shade rotary(const Shade& x);  // any shape; saves a copy of the positions
+  Shade rotary(const Shade& x, bool own_positions = true);  // any shape; saves positions, if they are its own
   Shade swiglu(const Shade& gate, const Shade& up);
   // q [B, heads, S, hd], keys and values [B, kv, S, hd] each: the first block, then diagonals.
   Shade attention(const Shade& q, const Shades& keys, const Shades& values);
+  // q [heads, N K, hd] of N blocks of K against keys and values [kv, C, hd] before them and [kv, N K, hd] inside.
+  Shade attention_of_blocks(const Shade& q, const Shade& k_before, const Shade& v_before, const Shade& k,
+                            const Shade& v, int64_t blocks);
+  Shade embedding(const Shade& table, Shape ids);  // -> [ids.., H]
+  // x [N, H] and a vocabulary [V, H], by chunks of `chunk` rows: -> nll F32 [N]; top-1 ids are made on the way.
+  Shade vocabulary_head(const Shade& x, int64_t vocab, int64_t chunk);
+  // The two halves of it, where a table is exchanged: nll, and later the gradient of x.
+  Shade head_loss(const Shade& x, int64_t vocab, int64_t chunk);
+  Shade head_gradient(const Shade& x, int64_t vocab, int64_t chunk);
+  Shade linear_cross_entropy(const Shade& x, const Shade& table);       // [N, H], [V, H] -> scalar
   Shade soft_cross_entropy(const Shade& logits, const Shade& teacher);  // [N, V] each -> scalar
 
   Shade index_select(const Shade& x, int64_t rows);             // dim 0; saves an index
@@ -27,16 +37,22 @@ class ShadowOps {
   Shade cat_rows(const Shades& parts);                          // dim 0
   Shades split_rows(const Shade& x, const std::vector<int64_t>& rows);
   Shade add(const Shade& a, const Shade& b);
-  Shade scaled(const Shade& x);  // by a scalar tensor
+  Shade scaled(const Shade& x);  // by a tensor of its extents, or a scalar one
+  Shade summed(const Shade& x);  // to a scalar
   // [B, S, heads, hd] as [B, heads, S, hd] and back: views forward, a copy where the gradient comes back dense.
   Shade split_heads(const Shade& x, Shape heads_shape);
   Shade merge_heads(const Shade& x, Shape merged);
+  Shade transposed(const Shade& x);            // a view whose gradient does not lie dense
+  Shade narrow(const Shade& x, Shape part);    // a part of the rows of a dense tensor
+  Shade reshape(const Shade& x, Shape other);  // a view of what is dense, else a copy
 
   Shade dense(const Shade& x);  // a copy if it is not
 
  private:
   Shade product(int64_t m, int64_t n, int64_t k, Dtype type);
   Shade prepared(const Shade& x);
+  Shade attend(const Shades& inputs);
+  Shade seen_in_block(const Shade& x, int64_t blocks);
 
   Tape& tape_;
 };

@@ -3,9 +3,14 @@
 // segments of room model, written once more as shadows (plan/tape.h).
 #pragma once
 #include <cstdint>
+#include <vector>
 
+#include "arch/decoder.h"
+#include "arch/dflash.h"
 #include "arch/eagle3.h"
 #include "base/dtype.h"
+#include "plan/schedule.h"
+#include "plan/shadow_pass.h"
 
 namespace sf::plan {
 
@@ -14,5 +19,40 @@ arch::Eagle3Batch full_eagle3_batch(int64_t rows, int64_t width, int unroll, boo
 
 // The most that one round holds in tensors. `compute`: F32 or BF16.
 uint64_t eagle3_work(const arch::Eagle3& draft, int unroll, Dtype compute, const arch::Eagle3Batch& batch);
+
+// A micro-batch of DFlash: by row of it, kept blocks and the states before its last anchor.
+struct DflashBatch {
+  struct Row {
+    int64_t blocks = 0, context = 0;
+    auto operator<=>(const Row&) const = default;
+  };
+  std::vector<Row> rows;
+  int64_t labels = 0;
+  int64_t blocks() const;
+  int64_t context() const;
+  int64_t longest() const;
+  auto operator<=>(const DflashBatch&) const = default;
+};
+// The most that `rows` x `width` tokens with `anchors` in each row can be.
+DflashBatch full_dflash_batch(const arch::Dflash& draft, int64_t rows, int64_t width, int64_t anchors);
+// `spec` is arch::describe_training(draft, tied) and `plan` a schedule of it.
+uint64_t dflash_work(const arch::Dflash& draft, const arch::ModelSpec& spec, const Schedule& plan,
+                     const DflashBatch& batch);
+
+struct SftBatch {
+  int64_t rows = 0, width = 0, labels = 0;
+  auto operator<=>(const SftBatch&) const = default;
+};
+SftBatch full_sft_batch(int64_t rows, int64_t width);
+// `spec` is arch::describe_training(decoder) and `plan` a schedule of it.
+uint64_t sft_work(const arch::Decoder& decoder, const arch::ModelSpec& spec, const Schedule& plan,
+                  const SftBatch& batch);
+
+// Bytes of cosines and sines that a decoder or a DFlash draft keeps from the start on (model::Rotary), once it has seen
+// a sequence of `length` tokens.
+uint64_t rotary_bytes(int64_t dims, int64_t length);
+// A tape's peak and what has no shadow: scalars and metrics, measured at less than 0.3 %. A prediction must not be
+// below.
+uint64_t with_margin(const Tape& tape);
 
 }  // namespace sf::plan

@@ -10,9 +10,6 @@
 namespace sf::plan {
 namespace {
 
-// Scalars and metrics have no shadow: measured, they move a peak by less than 0.3 %. A prediction must not be below.
-constexpr uint64_t kMargin = 128;
-
 class Unroll {
  public:
   // `ops` outlives the backward pass: what it records points to it.
@@ -178,7 +175,7 @@ uint64_t eagle3_work(const arch::Eagle3& draft, int unroll, Dtype compute, const
   Shade loss = Unroll(tape, ops, draft, unroll, compute, batch).run();
   Shades seed{tape.make({}, Dtype::kF32)};
   tape.run_backward({loss}, std::move(seed));
-  return tape.peak() + tape.peak() / kMargin;
+  return with_margin(tape);
 }
 
 }  // namespace sf::plan

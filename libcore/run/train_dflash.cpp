@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // sf-train dflash: what DFlash adds to the training of a draft.
+#include <algorithm>
+#include <utility>
+
 #include "arch/dflash.h"
 #include "config/apply.h"
 #include "data/collate.h"
 #include "model/dflash.h"
+#include "plan/work.h"
 #include "run/entry.h"
 #include "run/train_draft.h"
 #include "tool/capture_wish.h"
@@ -38,6 +42,23 @@ class Dflash : public DraftAlgorithm {
     int64_t captured = std::ssize(shape_.capture_layers) * shape_.hidden;
     data::DflashShape shape{shape_.vocab, captured, max_length, compute, anchors_, seed_};
     return [shape](std::span<const stream::Sample> samples) { return data::collate_dflash(samples, shape); };
+  }
+
+  tool::PlanRequest request(config::Settings& settings, const tool::Samples& samples, int world) const override {
+    return tool::dflash_request(settings, shape_, tied_, samples, world);
+  }
+  std::function<uint64_t(const model::Tensors&)> work_bytes(const plan::Schedule& plan) const override {
+    return [this, &plan, spec = spec(), longest = int64_t{0}](const model::Tensors& micro_batch) mutable {
+      model::DflashBlocks found = model::dflash_blocks(micro_batch, shape_);
+      plan::DflashBatch batch{{}, std::ssize(found.label_ids)};
+      int64_t row = -1;
+      for (const auto& block : found.blocks) {
+        if (block.row != std::exchange(row, block.row)) batch.rows.emplace_back();
+        batch.rows.back() = {batch.rows.back().blocks + 1, block.anchor};
+      }
+      longest = std::max(longest, batch.longest() + shape_.block);
+      return plan::dflash_work(shape_, spec, plan, batch) + plan::rotary_bytes(shape_.head_dim, longest);
+    };
   }
 
  private:

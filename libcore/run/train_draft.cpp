@@ -97,7 +97,6 @@ std::vector<const DraftVerb*> draft_verbs() {
 }
 
 int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
-  uint64_t idle_bytes = tensor::resident_bytes();
   apply_device(invocation);
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
   DraftFiles draft = tool::open_draft(invocation);
@@ -109,11 +108,15 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   std::unique_ptr<comm::Group> group = make_group(invocation);
   RunDir run(invocation, *group);
   std::unique_ptr<stream::Source> source = open_source(invocation, *group, wanted_contract(draft, *algorithm));
+  tool::Samples samples = samples_of(invocation, source->contract());
+  choose_modes(invocation, *group, engine_options,
+               [&](config::Settings& settings, int world) { return algorithm->request(settings, samples, world); });
+  const uint64_t idle_bytes = tensor::resident_bytes();
   engine::Engine engine(*group, spec, segments, engine_options);
   train::LoopOptions loop_options = apply_loop(invocation, source->contract().rows, algorithm->reference_quirks);
   loop_options.idle_bytes = idle_bytes;
   loop_options.constant_bytes = algorithm->constant_bytes();
-  loop_options.sample_bytes = sample_bytes(invocation, *source, loop_options);
+  loop_options.sample_bytes = sample_bytes(samples, source->contract(), group->world(), loop_options);
   loop_options.work_bytes = algorithm->work_bytes(engine.schedule());
   train::Checkpoints checkpoints(checkpoint_options(invocation, draft, *algorithm, source->contract()));
   std::unique_ptr<train::Objective> objective = algorithm->objective();
@@ -123,7 +126,7 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   load_parameters(engine, draft, *algorithm);
   train::Progress progress =
       or_refuse(*source, [&] { return resume(invocation, run, checkpoints, engine, source->contract()); });
-  RunReport report(invocation, *group, run, progress.step, loop_options.steps);
+  RunReport report(invocation, engine, run, progress.step, loop_options.steps);
   train::Loop loop(engine, feed, *objective, checkpoints, loop_options, report.sink(),
                    [&] { return wanted_stop(invocation, *source); });
   train::LoopEnd end = loop.run(progress);

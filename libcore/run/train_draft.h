@@ -12,6 +12,7 @@
 #include "data/feed.h"
 #include "engine/engine.h"
 #include "tool/draft_files.h"
+#include "tool/plan_request.h"
 #include "train/objective.h"
 
 namespace sf::run {
@@ -31,13 +32,11 @@ class DraftAlgorithm {
   // Buffers that every checkpoint holds, and frozen parameters that belong into it.
   virtual std::vector<NamedTensor> buffers() const { return {}; }
   virtual std::vector<std::string> also_frozen() const { return {}; }
-  // Bytes of tensors that stay from start to end and are no parameters.
+  // What --plan asks, of a run with these samples.
+  virtual tool::PlanRequest request(config::Settings& settings, const tool::Samples& samples, int world) const = 0;
+  // LoopOptions::constant_bytes, and ::work_bytes of a run that follows `plan`, which outlives it.
   virtual uint64_t constant_bytes() const { return 0; }
-  // LoopOptions::work_bytes of a run that follows `plan`, which outlives it.
-  virtual std::function<uint64_t(const model::Tensors& micro_batch)> work_bytes(const plan::Schedule& plan) const {
-    static_cast<void>(plan);
-    return {};
-  }
+  virtual std::function<uint64_t(const model::Tensors& micro_batch)> work_bytes(const plan::Schedule& plan) const = 0;
   // A parameter that is neither in the draft's files nor a whole tensor of the target's.
   virtual std::optional<engine::Engine::ReadInterval> reader(const std::string&) const { return std::nullopt; }
   bool reference_quirks = false;

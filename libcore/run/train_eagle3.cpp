@@ -61,6 +61,9 @@ class Eagle3 : public DraftAlgorithm {
     return shape_.norm_output ? std::vector<std::string>{} : std::vector<std::string>{"norm.weight"};
   }
 
+  tool::PlanRequest request(config::Settings& settings, const tool::Samples& samples, int world) const override {
+    return tool::eagle3_request(settings, shape_, samples, world);
+  }
   uint64_t constant_bytes() const override { return vocabulary_.t2d.nbytes() + vocabulary_.d2t.nbytes(); }
   std::function<uint64_t(const model::Tensors&)> work_bytes(const plan::Schedule& plan) const override {
     if (options_.lk.type != model::LkLoss::Type::kNone) return {};  // the shadows know the cross-entropy alone

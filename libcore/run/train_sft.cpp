@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // sf-train sft: chats -> windows -> steps of every parameter of a target, on one rank or many.
+#include <algorithm>
+
 #include "arch/decoder.h"
 #include "base/error.h"
 #include "ckpt/checkpoint.h"
@@ -7,11 +9,13 @@
 #include "data/feed.h"
 #include "engine/engine.h"
 #include "model/sft.h"
+#include "plan/work.h"
 #include "run/entry.h"
 #include "run/train_draft.h"
 #include "run/training.h"
 #include "tensor/memory.h"
 #include "tool/chats.h"
+#include "tool/plan_request.h"
 #include "train/loop.h"
 #include "train/sft.h"
 
@@ -91,7 +95,6 @@ train::Stop wanted_stop(app::Invocation& invocation) {
 }
 
 int train_sft(app::Invocation& invocation) {
-  uint64_t idle_bytes = tensor::resident_bytes();
   apply_device(invocation);
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
   Model model = open_model(invocation);
@@ -103,14 +106,26 @@ int train_sft(app::Invocation& invocation) {
   arch::ModelSpec spec = arch::describe_training(model.decoder);
   std::vector<model::Segment> segments = model::sft_segments(model.decoder);
   tool::Chats chats = tool::read_chats(invocation, model.encoder, model.decoder.max_positions);
+  int64_t longest = chats.longest();
   std::unique_ptr<comm::Group> group = make_group(invocation);
   RunDir run(invocation, *group);
   if (group->rank() == 0) tool::write_rejected(invocation, chats.rows, run.path() / "rejected.jsonl");
   stream::Contract contract = contract_of(model, chats, engine_options.schedule.compute);
   std::unique_ptr<stream::Source> source = tool::chat_source(std::move(chats), contract);
+  choose_modes(invocation, *group, engine_options, [&](config::Settings& settings, int world) {
+    return tool::sft_request(settings, model.decoder, {.width = longest}, world);
+  });
+  const uint64_t idle_bytes = tensor::resident_bytes();
   engine::Engine engine(*group, spec, segments, engine_options);
   train::LoopOptions loop_options = apply_loop(invocation, contract.rows, false);
   loop_options.idle_bytes = idle_bytes;
+  loop_options.work_bytes = [&, seen = int64_t{0}](const model::Tensors& batch) mutable {
+    const at::Tensor& ids = batch.at("ids");
+    seen = std::max(seen, ids.size(1));
+    int64_t labels = batch.at("labels").ge(0).sum().item<int64_t>();
+    return plan::sft_work(model.decoder, spec, engine.schedule(), {ids.size(0), ids.size(1), labels}) +
+           plan::rotary_bytes(model.decoder.head_dim, seen);
+  };
   train::Checkpoints checkpoints(checkpoint_options(invocation, model, spec, contract));
   train::SftObjective objective;
   auto collate = [&](std::span<const stream::Sample> samples) {
@@ -120,7 +135,7 @@ int train_sft(app::Invocation& invocation) {
   app::settle_settings(invocation);
   load_parameters(engine, spec, model.files.dir());
   train::Progress progress = resume(invocation, run, checkpoints, engine, contract);
-  RunReport report(invocation, *group, run, progress.step, loop_options.steps);
+  RunReport report(invocation, engine, run, progress.step, loop_options.steps);
   train::Loop loop(engine, feed, objective, checkpoints, loop_options, report.sink(),
                    [&] { return wanted_stop(invocation); });
   return report.finish(loop.run(progress));

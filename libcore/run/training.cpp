@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -11,6 +12,7 @@
 #include "config/apply.h"
 #include "tensor/threads.h"
 #include "tool/apply_schedule.h"
+#include "tool/plan_request.h"
 #include "tool/run_dir.h"
 
 namespace sf::run {
@@ -98,6 +100,26 @@ engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::Mode
   return options;
 }
 
+void choose_modes(app::Invocation& invocation, comm::Group& group, engine::EngineOptions& options,
+                  const tool::RequestOf& request_of) {
+  config::Settings& settings = invocation.settings();
+  tool::PlanRequest request;
+  if (settings.get_string("engine.mode") == "auto") {
+    config::Settings asked = settings;  // what the request applies is applied by this run elsewhere
+    request = request_of(asked, group.world());
+    request.load.ranks_here = invocation.ranks().local_world;
+    tool::set_limits(request, "", tool::kUsualBandwidth);
+  }
+  tool::apply_modes(settings, request, [&](uint64_t limit) {
+    std::vector<uint64_t> all(static_cast<size_t>(group.world()));
+    std::vector<size_t> sizes(all.size(), sizeof(limit));
+    group.all_gather(std::as_bytes(std::span(&limit, 1)), sizes, std::as_writable_bytes(std::span(all)),
+                     {"memory limit", Deadline::after(Seconds(options.call_deadline_s))});
+    return *std::min_element(all.begin(), all.end());
+  });
+  options.schedule.modes = request.options.modes;
+}
+
 train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool reference_quirks) {
   config::Settings& settings = invocation.settings();
   Apply loop(settings, "every step", "train");
@@ -148,14 +170,17 @@ Json numerics(app::Invocation& invocation) {
       .set("build", std::move(info));
 }
 
-uint64_t sample_bytes(app::Invocation& invocation, const stream::Source& source, const train::LoopOptions& options) {
-  if (std::filesystem::is_directory(invocation.get("from"))) return 0;
-  const stream::Contract& contract = source.contract();
-  uint64_t width = contract.layers.size() * static_cast<uint64_t>(contract.hidden);
-  uint64_t row = static_cast<uint64_t>(contract.max_length) * width * (contract.feature_dtype == "F32" ? 4 : 2);
+tool::Samples samples_of(app::Invocation& invocation, const stream::Contract& contract) {
+  bool lies_here = std::filesystem::is_directory(invocation.get("from"));
   auto credit = static_cast<uint64_t>(invocation.settings().get_int("stream.credit_mib")) << 20;
-  return std::min(credit,
-                  2 * options.windows.window_positions() / static_cast<uint64_t>(invocation.ranks().world) * row);
+  return {contract.max_length, *dtype_from_name(contract.feature_dtype), lies_here ? 0 : credit};
+}
+
+uint64_t sample_bytes(const tool::Samples& samples, const stream::Contract& contract, int world,
+                      const train::LoopOptions& options) {
+  uint64_t width = contract.layers.size() * static_cast<uint64_t>(contract.hidden);
+  uint64_t row = static_cast<uint64_t>(samples.width) * width * size_of(samples.type);
+  return std::min(samples.credit_bytes, 2 * options.windows.window_positions() / static_cast<uint64_t>(world) * row);
 }
 
 // Writes metrics.jsonl, and every training.log_every steps a line for people.
@@ -195,9 +220,10 @@ class RunReport::Sink : public MetricSink {
   double loss_ = NAN, accuracy_ = NAN;
 };
 
-RunReport::RunReport(app::Invocation& invocation, comm::Group& group, const RunDir& run, int64_t resumed_step,
+RunReport::RunReport(app::Invocation& invocation, engine::Engine& engine, const RunDir& run, int64_t resumed_step,
                      int64_t steps)
-    : invocation_(invocation), first_rank_(group.rank() == 0) {
+    : invocation_(invocation), first_rank_(engine.group().rank() == 0) {
+  comm::Group& group = engine.group();
   record_spans(group, run, resumed_step);
   if (!first_rank_) return;
   fs::path file = run.path() / "metrics.jsonl";
@@ -205,6 +231,7 @@ RunReport::RunReport(app::Invocation& invocation, comm::Group& group, const RunD
   sink_ = std::make_unique<Sink>(invocation, report::MetricsWriter::open(file, resumed_step), resumed_step, steps);
   Json facts = Json::object().set("command", invocation.command_line()).set("ranks", int64_t{group.world()});
   facts.set("threads", int64_t{tensor::threads()}).set("group", std::string(group.kind())).set("steps", steps);
+  facts.set("plan", engine.schedule().digest());
   sink_->writer().event("run", resumed_step, facts);
 }
 

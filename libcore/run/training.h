@@ -13,7 +13,7 @@
 #include "report/metrics.h"
 #include "report/spans.h"
 #include "stream/sample.h"
-#include "stream/source.h"
+#include "tool/plan_request.h"
 #include "train/loop.h"
 
 namespace sf::run {
@@ -42,6 +42,10 @@ class RunDir {
 
 // [engine] and [shard] into options for a model, by the function that --plan uses too.
 engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::ModelSpec& spec);
+// A mode for each segment, if engine.mode leaves it open: what --plan would say with `request`, within the smallest of
+// the ranks' limits.
+void choose_modes(app::Invocation& invocation, comm::Group& group, engine::EngineOptions& options,
+                  const tool::RequestOf& request_of);
 // [training] into the loop's options for a data set of `rows` rows.
 train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool reference_quirks);
 // Where the run goes on: at the checkpoint that it resumes from, else at nothing. kProtocol naming the field if
@@ -49,15 +53,19 @@ train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool r
 // result will then be that of no single set of settings.
 train::Progress resume(app::Invocation& invocation, const RunDir& run, train::Checkpoints& checkpoints,
                        engine::Engine& engine, const stream::Contract& samples);
+// The samples of --from, as --plan describes them.
+tool::Samples samples_of(app::Invocation& invocation, const stream::Contract& contract);
 // Of samples under way to this rank: those of two windows, at most the credit; none from a directory.
-uint64_t sample_bytes(app::Invocation& invocation, const stream::Source& source, const train::LoopOptions& options);
+uint64_t sample_bytes(const tool::Samples& samples, const stream::Contract& contract, int world,
+                      const train::LoopOptions& options);
 // Threads, instruction set and library versions that bits depend on.
 Json numerics(app::Invocation& invocation);
 
 // Metrics file, log lines and progress of rank 0; every rank's spans; the verb's ending on all. Outlives the loop.
 class RunReport {
  public:
-  RunReport(app::Invocation& invocation, comm::Group& group, const RunDir& run, int64_t resumed_step, int64_t steps);
+  RunReport(app::Invocation& invocation, engine::Engine& engine, const RunDir& run, int64_t resumed_step,
+            int64_t steps);
   ~RunReport();
   MetricSink* sink();  // null on all ranks but 0
   int finish(const train::LoopEnd& end);

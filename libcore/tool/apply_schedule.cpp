@@ -85,7 +85,8 @@ plan::ScheduleOptions apply_schedule(config::Settings& settings, const arch::Mod
   config::Apply segments(settings, "every segment", "engine");
   plan::ScheduleOptions options;
   options.world = world;
-  options.mode = plan::mode_from_name(segments.word("engine.mode"));
+  std::string mode = segments.word("engine.mode");
+  options.mode = mode == "auto" ? plan::Mode::kKeep : plan::mode_from_name(mode);
   options.compute = *dtype_from_config(segments.word("engine.compute_dtype"));
   options.prefetch = static_cast<int>(segments.whole("engine.prefetch"));
   apply_numerics(settings, options);

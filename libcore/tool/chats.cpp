@@ -45,6 +45,13 @@ class ChatSource : public stream::Source {
 
 }  // namespace
 
+int64_t Chats::longest() const {
+  int64_t most = 0;
+  for (const text::ChatRow& row : rows)
+    if (row.rejected.empty()) most = std::max(most, std::ssize(row.encoded.ids));
+  return most;
+}
+
 std::string Chats::digest() const {
   Xxh3 hash;
   for (const text::ChatRow& row : rows) {

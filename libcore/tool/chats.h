@@ -17,6 +17,7 @@ struct Chats {
   std::string mask_rule;
   uint64_t order_seed = 0;
 
+  int64_t longest() const;  // tokens of a row
   // Names the data: a digest over ids, tokens and masks of all rows.
   std::string digest() const;
   // The data's part of a contract: max_length, rows, data, order_seed, mask_rule.

@@ -25,7 +25,7 @@ std::vector<Change> changes_of(const PlanReport& report, const config::Settings&
     if (settings.shown(assignment.substr(0, equals)) != assignment.substr(equals + 1))
       changes.push_back({assignment, {assignment}, world});
   };
-  set("engine.mode=recompute");
+  for (const char* mode : {"recompute", "offload"}) set(std::string("engine.mode=") + mode);
   set("engine.compute_dtype=bf16");
   for (const char* backend : {"fsdp2", "fsdp1"}) set(std::string("shard.backend=") + backend);
   set("training.shard_frozen_tables=true");

@@ -124,11 +124,10 @@ int capture_features_plan(app::Invocation& invocation) {
   chats.describe(contract);
   Dtype feature = *dtype_from_config(Apply(invocation.settings(), "every sample", "run").word("capture.feature_dtype"));
   contract.feature_dtype = name_of(feature);
-  int64_t tokens = 0, longest = 0, voids = 0;
+  int64_t tokens = 0, longest = chats.longest(), voids = 0;
   for (const text::ChatRow& row : chats.rows) {
     voids += !row.rejected.empty();
     tokens += std::ssize(row.encoded.ids);
-    longest = std::max(longest, std::ssize(row.encoded.ids));
   }
   uint64_t state = static_cast<uint64_t>(bytes.shape.hidden) * size_of(feature), ids = wish.teacher ? 13 : 5;
   uint64_t features = static_cast<uint64_t>(tokens) * (wish.names.size() * state + ids);

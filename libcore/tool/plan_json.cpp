@@ -40,6 +40,7 @@ Json groups_json(const plan::Schedule& s) {
                  .set("name", group.name)
                  .set("members", std::move(members))
                  .set("needs_graph", group.needs_graph)
+                 .set("mode", plan::name_of(group.mode))
                  .set("slot_begin", group.slot_begin)
                  .set("slot_bytes", group.slot_bytes)
                  .set("gathered_bytes", group.gathered_bytes)
@@ -135,7 +136,7 @@ Json plan_json(const PlanReport& report) {
       .set("step", actions_json(s, s.step))
       .set("ranks", ranks_json(report))
       .set("tables", tables_json(report))
-      .set("activations_predicted", r.work_known)
+      .set("activations_predicted", static_cast<bool>(r.work))
       .set("memory_limit", r.memory > 0 ? Json(r.memory) : Json())
       .set("missing", report.missing());
 }

@@ -7,8 +7,9 @@ namespace sf::tool {
 
 PlanReport make_report(PlanRequest request) {
   PlanReport report{.request = std::move(request), .schedule = {}, .totals = {}, .traffic = {}, .tables = {}};
-  const PlanRequest& r = report.request;
+  PlanRequest& r = report.request;
   report.schedule = plan::make_schedule(r.spec, r.spec.segments, r.options);
+  if (r.work) r.load.work_bytes = r.work(report.schedule);
   for (int rank = 0; rank < r.options.world; ++rank) {
     report.totals.push_back(plan::totals_of(report.schedule, r.load, rank));
     report.traffic.push_back(plan::traffic_of(report.schedule, r.load, rank));
@@ -18,7 +19,13 @@ PlanReport make_report(PlanRequest request) {
     plan::TableUse use{parameter->shape[0], parameter->shape[1], r.options.compute, table.looked_up ? r.lookups : 0,
                        plan::rounds_of(report.schedule, r.load)};
     auto now = r.options.tables.find(table.parameter);
-    report.tables.push_back({table, use, now == r.options.tables.end() ? plan::Residency::kShard : now->second});
+    plan::Residency residency = now == r.options.tables.end() ? plan::Residency::kShard : now->second;
+    report.tables.push_back({table, use, residency});
+    auto exchanged = [&](const plan::Held& held) { return held.name == table.parameter && held.exchanged; };
+    if (std::none_of(report.schedule.parameters.begin(), report.schedule.parameters.end(), exchanged)) continue;
+    for (int rank = 0; rank < r.options.world; ++rank)
+      report.traffic[static_cast<size_t>(rank)].table_bytes +=
+          plan::cost_of(use, residency, rank, r.options.world).wire;
   }
   return report;
 }

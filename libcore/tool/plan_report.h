@@ -2,6 +2,7 @@
 // A plan as people and programs read it: what a run of these shapes would hold, send and wait for on every rank.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ struct PlanRequest {
   arch::ModelSpec spec;   // as it trains
   plan::ScheduleOptions options;
   plan::Load load;
-  bool work_known = false;      // load.work_bytes holds what forward and backward take
+  // What forward and backward take under a schedule: load.work_bytes. Not set: nobody knows.
+  std::function<uint64_t(const plan::Schedule& schedule)> work;
   int64_t rows = 1, width = 0;  // of a micro-batch at most
   int64_t lookups = 0;          // rows of a frozen table that one micro-batch takes by id
   double bandwidth = 0;         // bytes a second that one rank receives
@@ -44,7 +46,7 @@ struct PlanReport {
   uint64_t missing() const;
 };
 
-PlanReport make_report(PlanRequest request);
+PlanReport make_report(PlanRequest request);  // request.load.work_bytes is filled in
 std::string plan_text(const PlanReport& report);
 Json plan_json(const PlanReport& report);
 

@@ -3,9 +3,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "config/apply.h"
+#include "plan/choose.h"
 #include "plan/work.h"
 #include "tool/apply_schedule.h"
 #include "tool/memory_limit.h"
@@ -82,10 +85,9 @@ PlanRequest eagle3_request(config::Settings& settings, const arch::Eagle3& draft
                      tensor_bytes(tokens * 3 * draft.target_hidden, compute) +
                      tensor_bytes(tokens * draft.target_hidden, compute) + tensor_bytes(request.rows, Dtype::kI64);
   // The shadows know the cross-entropy alone.
-  request.work_known = config::Apply(settings, "1 segment", "model").word("training.lk_loss_type") == "none";
-  if (request.work_known)
-    load.work_bytes =
-        plan::eagle3_work(draft, unroll, compute, plan::full_eagle3_batch(request.rows, request.width, unroll, quirks));
+  if (config::Apply(settings, "1 segment", "model").word("training.lk_loss_type") == "none")
+    request.work = [=, batch = plan::full_eagle3_batch(request.rows, request.width, unroll, quirks)](
+                       const plan::Schedule&) { return plan::eagle3_work(draft, unroll, compute, batch); };
   load.constant_bytes = tensor_bytes(draft.vocab, Dtype::kBool) + tensor_bytes(draft.draft_vocab, Dtype::kI64);
   uint64_t token = static_cast<uint64_t>(features) * size_of(samples.type) + 13;  // two ids, mask, log-sum-exp
   load.sample_bytes = under_way(request, samples, static_cast<uint64_t>(request.width) * token);
@@ -101,7 +103,12 @@ PlanRequest dflash_request(config::Settings& settings, const arch::Dflash& draft
   request.lookups = blocks * draft.block;
   request.load.input_bytes = 2 * tensor_bytes(tokens, Dtype::kI64) +
                              tensor_bytes(tokens * features, request.options.compute) +
-                             2 * tensor_bytes(blocks, Dtype::kI64);
+                             tensor_bytes(blocks, Dtype::kI64) + tensor_bytes(request.rows, Dtype::kI64) +
+                             tensor_bytes(draft.block, Dtype::kF32);
+  request.load.constant_bytes = plan::rotary_bytes(draft.head_dim, request.width + draft.block);
+  request.work = [draft, spec = request.spec,
+                  batch = plan::full_dflash_batch(draft, request.rows, request.width, blocks / request.rows)](
+                     const plan::Schedule& schedule) { return plan::dflash_work(draft, spec, schedule, batch); };
   uint64_t token = static_cast<uint64_t>(features) * size_of(samples.type) + 5;  // id, mask
   request.load.sample_bytes = under_way(request, samples, static_cast<uint64_t>(request.width) * token);
   return request;
@@ -109,7 +116,10 @@ PlanRequest dflash_request(config::Settings& settings, const arch::Dflash& draft
 
 PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model, const Samples& samples, int world) {
   PlanRequest request = request_of(settings, "sft", arch::describe_training(model), samples.width, world);
-  request.load.input_bytes = 3 * tensor_bytes(request.rows * request.width, Dtype::kI64);
+  request.load.input_bytes = 3 * tensor_bytes(request.rows * request.width, Dtype::kI64) + plan::kAlign;
+  request.load.constant_bytes = plan::rotary_bytes(model.head_dim, request.width);
+  request.work = [model, spec = request.spec, batch = plan::full_sft_batch(request.rows, request.width)](
+                     const plan::Schedule& schedule) { return plan::sft_work(model, spec, schedule, batch); };
   return request;
 }
 
@@ -141,10 +151,41 @@ PlanRequest plan_request(config::Settings& settings, int world) {
 }
 
 void set_limits(PlanRequest& request, std::string_view memory, std::string_view bandwidth) {
-  MemoryLimit limit = memory_limit(memory, request.options.world);
+  int sharers = request.load.ranks_here > 0 ? request.load.ranks_here : request.options.world;
+  MemoryLimit limit = memory_limit(memory, sharers);
   request.memory = limit.bytes;
   request.memory_origin = limit.origin;
   request.bandwidth = static_cast<double>(bytes_from_text(bandwidth, "bandwidth"));
+}
+
+void apply_modes(config::Settings& settings, PlanRequest& request,
+                 const std::function<uint64_t(uint64_t limit)>& agree) {
+  if (settings.get_string("engine.mode") != "auto") {
+    config::Apply(settings, "0 segments (engine.mode says what is kept)", "engine").nothing("engine.memory");
+    return;
+  }
+  SF_CHECK(request.work, Exit::kConfig,
+           "engine.mode = \"auto\" ({}): the plan does not know the activations of this {} run; say keep, recompute or "
+           "offload",
+           settings.origin("engine.mode"), request.algorithm);
+  std::string words = settings.get_string("engine.memory");
+  uint64_t limit = words.empty() ? request.memory : bytes_from_text(words, "engine.memory");
+  if (agree) limit = agree(limit);
+  plan::Load load = request.load;
+  auto resident = [&](const plan::Schedule& schedule) {
+    load.work_bytes = request.work(schedule);
+    uint64_t most = 0;
+    for (int rank = 0; rank < schedule.options.world; ++rank)
+      most = std::max(most, plan::totals_of(schedule, load, rank).resident);
+    return most;
+  };
+  request.options.modes = plan::choose_modes(request.spec, request.options, resident, limit > 0 ? limit : UINT64_MAX);
+  if (request.memory == 0 || limit < request.memory) {
+    request.memory = limit;
+    request.memory_origin = "engine.memory";
+  }
+  settings.applied("engine.memory", words, fmt::format("{} segments that are not kept", request.options.modes.size()),
+                   "engine");
 }
 
 }  // namespace sf::tool

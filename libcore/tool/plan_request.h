@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From settings to what a plan is made of: shapes of target and draft, micro-batches, limits.
 #pragma once
+#include <functional>
 #include <string>
 
 #include "app/command.h"
@@ -33,6 +34,10 @@ PlanRequest plan_request(config::Settings& settings, int world);
 // Fills in the limits: `memory` of one rank (empty: what this host gives), `bandwidth` in bytes a second.
 void set_limits(PlanRequest& request, std::string_view memory, std::string_view bandwidth);
 inline constexpr const char* kUsualBandwidth = "10G";
+// Under engine.mode = "auto": a mode for each segment, such that the fullest rank stays within engine.memory, or, if it
+// is not given, within request.memory. `agree` makes one limit of those of all ranks. Applies engine.memory.
+void apply_modes(config::Settings& settings, PlanRequest& request,
+                 const std::function<uint64_t(uint64_t limit)>& agree = {});
 // Resolves, predicts and prints; kConfig, with what would help, if a rank needs more than it may use. Returns 0.
 int plan_by(app::Invocation& invocation, int world, const RequestOf& request_of);
 

@@ -63,7 +63,8 @@ std::string head_text(const PlanReport& report) {
   int64_t rounds = plan::rounds_of(s, r.load);
   std::string text = fmt::format("{} on {} rank{}: {}, compute {}, mode {}\n", r.algorithm, r.options.world,
                                  r.options.world == 1 ? "" : "s", layout_word(r.options.layout),
-                                 r.options.compute == Dtype::kBF16 ? "bf16" : "fp32", plan::name_of(r.options.mode));
+                                 r.options.compute == Dtype::kBF16 ? "bf16" : "fp32",
+                                 r.options.modes.empty() ? plan::name_of(r.options.mode) : "by segment");
   text += fmt::format("  plan        sha256 {}\n", s.digest());
   text += fmt::format("  parameters  {} trainable, {} frozen\n", millions(trainable), millions(frozen));
   text += fmt::format("  window      {} micro-batches of {} x {} tokens, {} round{}\n", r.load.micro_batches, r.rows,
@@ -71,16 +72,23 @@ std::string head_text(const PlanReport& report) {
   return text;
 }
 
+// Backward begins with the last segment: its graph is kept in any mode.
+std::string_view mode_word(const plan::Schedule& s, const plan::Group& group) {
+  if (!group.needs_graph) return "-";
+  return plan::name_of(&group == &s.groups.back() ? plan::Mode::kKeep : group.mode);
+}
+
 std::string groups_text(const plan::Schedule& s) {
-  std::string text = fmt::format("\n{:<28}{:>9}{:>13}{:>13}{:>13}{:>15}\n", "group", "members", "elements", "slot MiB",
-                                 "gather MiB", "gradient MiB");
+  std::string text = fmt::format("\n{:<28}{:>9}{:>11}{:>11}{:>12}{:>14}{:>11}\n", "group", "members", "elements",
+                                 "slot MiB", "gather MiB", "gradient MiB", "backward");
   std::vector<Line> lines;
   for (const plan::Group& group : s.groups) {
     int64_t elements = 0;
     for (const plan::Member& member : group.members) elements += numel(s.parameters[member.parameter].shape);
     uint64_t gradient = group.fold_offsets.empty() ? 0 : group.fold_offsets.back() * sizeof(float);
-    lines.push_back({group.name, fmt::format("{:>9}{:>13}{:>13}{:>13}{:>15}", group.members.size(), millions(elements),
-                                             mib(group.slot_bytes), mib(group.gathered_bytes), mib(gradient))});
+    lines.push_back({group.name, fmt::format("{:>9}{:>11}{:>11}{:>12}{:>14}{:>11}", group.members.size(),
+                                             millions(elements), mib(group.slot_bytes), mib(group.gathered_bytes),
+                                             mib(gradient), mode_word(s, group))});
   }
   return text + folded(lines, "", 28);
 }
@@ -154,7 +162,7 @@ std::string memory_text(const PlanReport& report) {
   row("disk, checkpoints", [&](size_t r) { return report.totals[r].disk; });
   row("most in memory at one time", [&](size_t r) { return report.totals[r].resident; });
   row("received in a step", [&](size_t r) { return report.traffic[r].bytes(); });
-  if (!request.work_known) text += fmt::format("\nactivations of {} are not in the peak", request.algorithm);
+  if (!request.work) text += fmt::format("\nactivations of {} are not in the peak", request.algorithm);
   return text + "\n";
 }
 

@@ -56,7 +56,9 @@ int plan_run(app::Invocation& invocation, const RequestOf& request_of) {
     PlanRequest request = request_of(settings, world);
     int here = world == ranks.world ? ranks.local_world : world;
     request.options.facts.push_back(fmt::format("threads {}", apply_threads(settings, "engine.threads", here)));
+    request.load.ranks_here = here;
     set_limits(request, "", kUsualBandwidth);
+    apply_modes(settings, request);
     // A learning rate changes no byte: what is left belongs to the run.
     for (const std::string& key : settings.unapplied())
       settings.applied(key, settings.shown(key), "the run alone", "tool");
@@ -91,8 +93,7 @@ int train_sft_plan(app::Invocation& invocation) {
   text::ChatEncoder encoder = text::ChatEncoder::open(target.dir());
   arch::Decoder shape = arch::decoder_from_config(target.config());
   Chats chats = read_chats(invocation, encoder, shape.max_positions);
-  Samples samples;
-  for (const text::ChatRow& row : chats.rows) samples.width = std::max(samples.width, std::ssize(row.encoded.ids));
+  Samples samples{.width = chats.longest()};
   return plan_run(invocation,
                   [&](config::Settings& settings, int world) { return sft_request(settings, shape, samples, world); });
 }

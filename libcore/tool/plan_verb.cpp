@@ -2,8 +2,7 @@
 // sf-shard plan, and how any verb prints its plan.
 #include <fmt/core.h>
 
-#include <charconv>
-
+#include "app/ranks.h"
 #include "base/error.h"
 #include "config/apply.h"
 #include "tool/plan_advice.h"
@@ -14,15 +13,6 @@ namespace sf::tool {
 namespace {
 
 constexpr int kMostRanks = 65536;
-
-int ranks_of(const app::Invocation& invocation) {
-  std::string text = invocation.get("ranks", "1");
-  int ranks = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  SF_CHECK(error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= kMostRanks, Exit::kUsage,
-           "--ranks: wanted a whole number from 1 to {}, found '{}'", kMostRanks, text);
-  return ranks;
-}
 
 void print_plan(app::Invocation& invocation, const PlanReport& report, const std::vector<Advice>& advice) {
   std::vector<std::string> lines = advice_lines(report, advice);
@@ -61,13 +51,15 @@ int plan_by(app::Invocation& invocation, int world, const RequestOf& request_of)
 }
 
 int shard_plan_verb(app::Invocation& invocation) {
-  return plan_by(invocation, ranks_of(invocation), [](config::Settings& settings, int world) {
-    PlanRequest request = plan_request(settings, world);
-    config::Apply limits(settings, "every rank", "tool");
-    std::string memory = limits.word("plan.memory");
-    set_limits(request, memory, limits.word("plan.bandwidth"));
-    return request;
-  });
+  return plan_by(invocation, app::ranks_from_text(invocation.get("ranks", "1"), kMostRanks),
+                 [](config::Settings& settings, int world) {
+                   PlanRequest request = plan_request(settings, world);
+                   config::Apply limits(settings, "every rank", "tool");
+                   std::string memory = limits.word("plan.memory");
+                   set_limits(request, memory, limits.word("plan.bandwidth"));
+                   apply_modes(settings, request);
+                   return request;
+                 });
 }
 
 }  // namespace sf::tool

@@ -25,34 +25,64 @@ for verb in "${train[*]} --from features -o never --ranks 2" \
 done
 [ "$before" = "$(find . -type f -newermt 2000-01-01 | sort | xargs sha256sum | sha256sum)" ] || die "--plan touched a file"
 
-for ranks in 1 2 3; do
-  "${train[@]}" --from features -o never --ranks $ranks --plan --format json >plan.$ranks.json 2>err || { cat err; die "plan $ranks"; }
-  "${train[@]}" --from features -o run.$ranks --ranks $ranks >out 2>err || { cat err; die "run $ranks"; }
+# hold NAME RANKS COMMAND...: the run's plan is the printed one, and its memory what the plan says, on every rank.
+hold() {
+  local name=$1 ranks=$2
+  shift 2
+  "$@" -o never --ranks "$ranks" --plan --format json >plan.json 2>err || { cat err; die "$name: plan"; }
+  "$@" -o "$name" --ranks "$ranks" >out 2>err || { cat err; die "$name: run"; }
   says "memory of rank $((ranks - 1)), MiB"
-  python3 - $ranks <<'P' || die "the plan of $ranks ranks does not hold"
+  python3 - "$name" "$ranks" <<'P' || die "$name: the plan of $ranks ranks does not hold"
 import json, sys
-ranks = int(sys.argv[1])
-plan = json.load(open(f"plan.{ranks}.json"))
-end = [r for r in map(json.loads, open(f"run.{ranks}/metrics.jsonl")) if r.get("event") == "end"][-1]
+name, ranks = sys.argv[1], int(sys.argv[2])
+plan = json.load(open("plan.json"))
+events = [r for r in map(json.loads, open(f"{name}/metrics.jsonl")) if "event" in r]
+run, end = events[0], events[-1]
+assert run["plan"] == plan["digest"], (run, plan["digest"])
 assert len(end["memory"]) == ranks == len(plan["ranks"])
 for want, use in zip(plan["ranks"], end["memory"]):
-    print(ranks, want["rank"], use)
+    print(name, want["rank"], use, want["peak_allocated"])
     engine = want["masters"] + want["accumulators"] + want["moments"] + want["frozen"] + want["slots"] + want["sums"]
     assert use["at_rest_measured"] == use["at_rest_predicted"] == engine, (engine, use)
     assert use["peak_measured"] <= use["peak_predicted"] <= 1.03 * use["peak_measured"], use
     assert use["peak_predicted"] <= want["peak_allocated"], (want, use)
     assert use["resident_measured"] <= 1.03 * use["resident_predicted"] + (16 << 20), use
 P
+}
+dflash=(sf-train dflash -c run.toml --draft dflash0 --set training.num_anchors=3 --set training.max_steps=2)
+sft=(sf-train sft -c run.toml --target target --data chats.jsonl --set training.max_steps=2)
+for ranks in 1 2 3; do hold "eagle3-$ranks" $ranks "${train[@]}" --from features; done
+hold eagle3-flat 2 "${train[@]}" --from features --set shard.backend=fsdp1
+for ranks in 1 2; do
+  hold "dflash-$ranks" $ranks "${dflash[@]}" --from features-dflash
+  hold "sft-$ranks" $ranks "${sft[@]}" --set training.batch_size=2
 done
+hold dflash-flat 2 "${dflash[@]}" --from features-dflash --set shard.backend=fsdp1 --set engine.mode=recompute
+hold dflash-tables 2 "${dflash[@]}" --from features-dflash --set shard.frozen_tables=target_embedding=rows,target_head=stream
+hold sft-replicate 2 "${sft[@]}" --set shard.backend=replicate --set engine.compute_dtype=bf16
+bytes() { python3 -c "import json; print(max(r['resident'] for r in json.load(open('plan.json'))['ranks']))"; }
+hold sft-recompute 2 "${sft[@]}" --set engine.mode=recompute
+most=$(bytes)
+hold sft-keep 2 "${sft[@]}"
+hold sft-auto 2 "${sft[@]}" --set engine.mode=auto --set engine.memory=$((($(bytes) + most) / 2))
+[ "$(digest sft-auto/latest)" = "$(digest sft-keep/latest)" ] || die "mode auto gives other bits"
+python3 -c "
+import json
+modes = [g['mode'] for g in json.load(open('plan.json'))['groups']]
+assert 'recompute' in modes and 'keep' in modes, modes" || die "mode auto chose one mode for all"
+expect 78 "${sft[@]}" --set engine.mode=auto --set engine.memory=1000 -o never --plan
+says "does not fit: rank 0 needs" "engine.memory"
+sf-eval report eagle3-1 --plan >/dev/null 2>err || { cat err; die "report --plan"; }
 
 shard=(--set training.shard_frozen_tables=true)
-applied="applied training.shard_frozen_tables=true to 0 tables"
-stream() { features 2>capture.err; }
-offline() { "${train[@]}" "${shard[@]}" --from features -o "$1"; }
-ranks() { "${train[@]}" "${shard[@]}" --from features --ranks 2 -o "$1"; }
-pipe() { stream | "${train[@]}" "${shard[@]}" --from - -o "$1"; }
-launcher() { RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 "${train[@]}" "${shard[@]}" --from features -o "$1"; }
-for path in offline ranks pipe launcher; do
+applied="applied training.shard_frozen_tables=true to 2 tables by engine"
+stream() { sf-capture features -c run.toml --target target --draft dflash0 --data chats.jsonl 2>capture.err; }
+offline() { "${dflash[@]}" "${shard[@]}" --from features-dflash -o "$1"; }
+ranks() { "${dflash[@]}" "${shard[@]}" --from features-dflash --ranks 2 -o "$1"; }
+pipe() { stream | "${dflash[@]}" "${shard[@]}" --from - -o "$1"; }
+launcher() { RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 "${dflash[@]}" "${shard[@]}" --from features-dflash -o "$1"; }
+srun() { SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0 SLURM_STEP_ID=0 SLURM_JOB_ID=7 SLURM_STEP_TASKS_PER_NODE=1 SLURM_NODEID=0 "${dflash[@]}" "${shard[@]}" --from features-dflash -o "$1"; }
+for path in offline ranks pipe launcher srun; do
   expect 0 $path "with.$path"
   says "$applied"
   if sf-train --build-info | grep -q '"faults": *true'; then
@@ -60,4 +90,4 @@ for path in offline ranks pipe launcher; do
     says "used by nothing in this run: training.shard_frozen_tables"
   fi
 done
-echo "plans hold for 1, 2 and 3 ranks; no option is lost on 4 launch paths"
+echo "plans hold; no option is lost on 5 launch paths"

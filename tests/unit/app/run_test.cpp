@@ -185,6 +185,19 @@ TEST(Run, AGivenSettingThatNothingAppliesIsRefused) {
   EXPECT_NE(bad.err.find("training.seed (--set)"), std::string::npos) << bad.err;
 }
 
+TEST(Run, ASettingThatTwoRoomsApplyIsRefused) {
+  Ended twice = run(
+      [](Invocation& call) {
+        call.settings().applied("training.unroll", "3", "1 draft", "model");
+        call.settings().applied("training.unroll", "3", "1 segment", "engine");
+        settle_settings(call);
+        return 0;
+      },
+      {});
+  EXPECT_EQ(twice.status, 70);
+  EXPECT_NE(twice.err.find("applied training.unroll=3 to 1 segment by engine"), std::string::npos) << twice.err;
+}
+
 TEST(Run, AppliedToNothingIsAWarning) {
   Ended ended = run(
       [](Invocation& call) {

@@ -46,6 +46,15 @@ TEST(Predict, ACheckpointIsGatheredBetweenStepsOnRankZero) {
             totals_of(plan, {.micro_batches = 2, .input_bytes = 64}, 1).peak + 10);
 }
 
+TEST(Predict, WhatAHostKeepsOnceIsShared) {
+  Schedule plan = toy(2);
+  plan.memory[1].host = 101;
+  Load load{.micro_batches = 2, .sample_bytes = 10};
+  EXPECT_EQ(totals_of(plan, load, 1).host, 10U + 51);
+  load.ranks_here = 1;
+  EXPECT_EQ(totals_of(plan, load, 1).resident, totals_of(plan, load, 1).peak + 111);
+}
+
 TEST(Predict, OneRankReceivesNothing) {
   Traffic traffic = traffic_of(toy(1), {.micro_batches = 8}, 0);
   EXPECT_EQ(traffic.bytes(), 0U);

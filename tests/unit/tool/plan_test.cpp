@@ -36,6 +36,7 @@ PlanReport report_of(const std::string& toml, int world) {
   config::Settings settings = settings_of(toml);
   PlanRequest request = plan_request(settings, world);
   set_limits(request, settings.get_string("plan.memory"), kUsualBandwidth);
+  apply_modes(settings, request);
   return make_report(std::move(request));
 }
 
@@ -101,6 +102,30 @@ TEST(Plan, AnEmbeddingOfEagle3MayLieInRowsOrOnTheHostAndItsTeachersHeadMayNot) {
     EXPECT_EQ(report_of(toml, 2).schedule.parameters[0].residency, plan::residency_from_name(residency));
   }
   EXPECT_THROW(report_of(kSmall + "[shard]\nfrozen_tables = \"target_head=stream\"\n", 2), Error);
+}
+
+TEST(Plan, TheChainsOfDflashAndSftHaveTheirWorkInThePeak) {
+  for (const char* algorithm : {"dflash", "sft"}) {
+    std::string toml = kSmall + "[plan]\nalgorithm = \"" + algorithm + "\"\n[capture]\nmax_length = 128\n";
+    PlanReport keep = report_of(toml, 2), rebuilt = report_of(toml + "[engine]\nmode = \"recompute\"\n", 2);
+    EXPECT_GT(keep.request.load.work_bytes, rebuilt.request.load.work_bytes) << algorithm;
+    EXPECT_GT(rebuilt.request.load.work_bytes, 0U) << algorithm;
+  }
+}
+
+TEST(Plan, ModeAutoStaysWithinItsMemory) {
+  std::string toml = kSmall + "[plan]\nalgorithm = \"sft\"\n[capture]\nmax_length = 512\n";
+  auto fullest = [](const PlanReport& report) {
+    return report.totals[static_cast<size_t>(report.fullest_rank())].resident;
+  };
+  uint64_t keep = fullest(report_of(toml, 2)),
+           rebuilt = fullest(report_of(toml + "[engine]\nmode = \"recompute\"\n", 2));
+  uint64_t limit = (keep + rebuilt) / 2;
+  ASSERT_LT(rebuilt, keep);
+  PlanReport chosen = report_of(toml + "[engine]\nmode = \"auto\"\nmemory = \"" + std::to_string(limit) + "\"\n", 2);
+  EXPECT_LE(fullest(chosen), limit);
+  EXPECT_GT(fullest(chosen), rebuilt);
+  EXPECT_NE(plan_text(chosen).find("recompute"), std::string::npos);
 }
 
 TEST(Plan, AdviceIsWhatEachChangeWasTriedToGive) {

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shadows of what stands at a model's ends: look-ups, vocabulary heads with their losses, attention of blocks.
+#include <algorithm>
+#include <utility>
+
+#include "plan/shadow_ops.h"
+
+namespace sf::plan {
+namespace {
+
+constexpr int64_t kLogitBytes = int64_t{64} << 20;  // as ops/linear_cross_entropy.cpp
+constexpr int64_t kColumns = 2048;
+constexpr int64_t kPanel = 16;
+
+int64_t packed(int64_t n, int64_t k, Dtype type) {
+  int64_t depth = type == Dtype::kBF16 ? (k + 1) / 2 * 2 : k;
+  return (n + kPanel - 1) / kPanel * kPanel * depth;
+}
+
+}  // namespace
+
+Shade ShadowOps::embedding(const Shade& table, Shape ids) {
+  ids.push_back(table.shape[1]);
+  Shades out{tape_.make(std::move(ids), table.type)};
+  tape_.record(out, {table}, [this, whole = table.shape, type = table.type](const Shades& gradients) -> Shades {
+    Shade g = dense(gradients[0]);
+    return {tape_.make(whole, type)};
+  });
+  return out[0];
+}
+
+Shade ShadowOps::head_loss(const Shade& x, int64_t vocab, int64_t chunk) {
+  int64_t n = x.shape[0], rows = std::min(chunk, vocab);
+  product(n, rows, x.shape[1], x.type == Dtype::kBF16 ? Dtype::kBF16 : Dtype::kF32);
+  Shade top1 = tape_.make({n}, Dtype::kI64);
+  return tape_.make({n}, Dtype::kF32);
+}
+
+Shade ShadowOps::head_gradient(const Shade& x, int64_t vocab, int64_t chunk) {
+  int64_t n = x.shape[0], rows = std::min(chunk, vocab), width = x.shape[1];
+  Shade sum = tape_.make({n, width}, Dtype::kF32);
+  {
+    Shade logits = tape_.make({n, rows}, Dtype::kF32);
+    { Shade panels = tape_.make({packed(rows, width, x.type)}, x.type); }
+    Shade narrow = x.type == Dtype::kF32 ? logits : tape_.make({n, rows}, x.type);
+    Shade part = tape_.make({n, width}, Dtype::kF32), panels = tape_.make({packed(width, rows, x.type)}, x.type);
+  }
+  return x.type == Dtype::kF32 ? sum : tape_.make({n, width}, x.type);
+}
+
+Shade ShadowOps::vocabulary_head(const Shade& x, int64_t vocab, int64_t chunk) {
+  Shade kept = dense(x).detached(), seen = tape_.make({x.shape[0], 4}, Dtype::kI32);
+  Shades out{head_loss(kept, vocab, chunk)};
+  tape_.record(out, {x}, [this, kept, seen, vocab, chunk](const Shades&) -> Shades {
+    return {head_gradient(kept, vocab, chunk)};
+  });
+  return out[0];
+}
+
+Shade ShadowOps::linear_cross_entropy(const Shade& x, const Shade& table) {
+  int64_t n = x.shape[0], width = x.shape[1], vocab = table.shape[0];
+  Dtype type = x.type;
+  bool wide = type == Dtype::kF32, dx = x.needs_gradient(), dw = table.needs_gradient();
+  int64_t block = std::clamp<int64_t>(kLogitBytes / (4 * vocab) / 2 * 2, 16, std::max<int64_t>(n, 16));
+  int64_t some = std::min(block, n);
+  Shade x_gradient, table_gradient;
+  if (dx) x_gradient = tape_.make({n, width}, type);
+  if (dw) table_gradient = tape_.make({vocab, width}, type);
+  {
+    Shade logits = tape_.make({some, vocab}, Dtype::kF32);
+    Shade panels = tape_.make({std::max(packed(kColumns, width, type), packed(width, kColumns, type))}, type);
+    Shades work;
+    if (dx || dw) work.push_back(tape_.make({n, width}, Dtype::kF32));
+    if (dw && !wide && n > block) work.push_back(tape_.make({vocab, width}, Dtype::kF32));
+    if (dx) work.push_back(tape_.make({some, width}, Dtype::kF32));
+    if (dw) work.push_back(tape_.make({packed(width, some, type)}, type));
+    if (dw && !wide && n <= block) work.push_back(tape_.make({kColumns, width}, Dtype::kF32));
+  }
+  Shade nll = tape_.make({n}, Dtype::kF32), argmax = tape_.make({n}, Dtype::kI64);
+  Shades out{tape_.make({}, Dtype::kF32)};
+  tape_.record(out, {x, table}, [x_gradient, table_gradient](const Shades&) -> Shades {
+    return {x_gradient, table_gradient};
+  });
+  return out[0];
+}
+
+// [kv, N K, hd] -> [K, 1, kv, N K, hd]. Its gradient is summed over the slots of a block.
+Shade ShadowOps::seen_in_block(const Shade& x, int64_t blocks) {
+  int64_t block = x.shape[1] / blocks;
+  Shades out{tape_.make({block, 1, x.shape[0], x.shape[1], x.shape[2]}, x.type)};
+  tape_.record(out, {x},
+               [this, back = x.shape, type = x.type](const Shades&) -> Shades { return {tape_.make(back, type)}; });
+  return out[0];
+}
+
+Shade ShadowOps::attention_of_blocks(const Shade& q, const Shade& k_before, const Shade& v_before, const Shade& k,
+                                     const Shade& v, int64_t blocks) {
+  auto batched = [](const Shade& x) { return x.as({1, x.shape[0], x.shape[1], x.shape[2]}); };
+  Shade v_stack = seen_in_block(v, blocks), k_stack = seen_in_block(k, blocks);
+  return attend({batched(q), batched(k_before), batched(v_before), k_stack, v_stack});
+}
+
+Shade ShadowOps::transposed(const Shade& x) {
+  Shades out{x.detached()};
+  tape_.record(out, {x}, [back = x.shape](const Shades& gradients) -> Shades {
+    Shade g = gradients[0].as(back);
+    g.dense = false;
+    return {g};
+  });
+  return out[0];
+}
+
+Shade ShadowOps::narrow(const Shade& x, Shape part) {
+  Shades out{x.as(std::move(part)).detached()};
+  tape_.record(out, {x},
+               [this, whole = x.shape, type = x.type](const Shades&) -> Shades { return {tape_.make(whole, type)}; });
+  return out[0];
+}
+
+Shade ShadowOps::reshape(const Shade& x, Shape other) {
+  Shades out{dense(x).as(std::move(other)).detached()};
+  tape_.record(out, {x},
+               [this, back = x.shape](const Shades& gradients) -> Shades { return {dense(gradients[0]).as(back)}; });
+  return out[0];
+}
+
+}  // namespace sf::plan

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shadow of model/sft.cpp and the blocks of model/decoder.cpp.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "plan/shadow_ops.h"
+#include "plan/work.h"
+
+namespace sf::plan {
+namespace {
+
+class DecoderBlock {
+ public:
+  DecoderBlock(ShadowOps& ops, const arch::Decoder& decoder, int64_t index)
+      : ops_(ops), d_(decoder), index_(index), prefix_("model.layers." + std::to_string(index) + ".") {}
+
+  NamedShades operator()(const NamedShades& p, const NamedShades& in) const {
+    const Shade& before = in.at("hidden." + std::to_string(index_));
+    Shade x = ops_.norm(before, p.at(prefix_ + "input_layernorm.weight"));
+    Shade h = ops_.add(before, attention(p, x));
+    x = ops_.norm(h, p.at(prefix_ + "post_attention_layernorm.weight"));
+    return {{"hidden." + std::to_string(index_ + 1), ops_.add(h, mlp(p, x))}};
+  }
+
+ private:
+  Shade project(const NamedShades& p, const Shade& x, const std::string& module, bool biased) const {
+    return ops_.linear(x, p.at(prefix_ + module + ".weight"), biased ? &p.at(prefix_ + module + ".bias") : nullptr);
+  }
+  Shade heads(const NamedShades& p, const Shade& x, const std::string& module, int64_t count) const {
+    Shade packed = project(p, x, "self_attn." + module + "_proj", d_.qkv_bias);
+    Shape heads{x.shape[0], count, x.shape[1], d_.head_dim};
+    if (!d_.qk_norm || module == "v") return ops_.split_heads(packed, heads);
+    Shade split = ops_.reshape(packed, {x.shape[0], x.shape[1], count, d_.head_dim});
+    Shade normed = ops_.norm(split, p.at(prefix_ + "self_attn." + module + "_norm.weight"));
+    return ops_.transposed(normed).as(heads);
+  }
+  Shade attention(const NamedShades& p, const Shade& x) const {
+    Shade q = heads(p, x, "q", d_.heads), k = heads(p, x, "k", d_.kv_heads), v = heads(p, x, "v", d_.kv_heads);
+    q = ops_.rotary(q, false);
+    k = ops_.rotary(k, false);
+    Shade mixed = ops_.attention(q, {k}, {v});
+    return project(p, ops_.merge_heads(mixed, {x.shape[0], x.shape[1], d_.heads * d_.head_dim}), "self_attn.o_proj",
+                   d_.o_bias);
+  }
+  Shade mlp(const NamedShades& p, const Shade& x) const {
+    Shade gate = project(p, x, "mlp.gate_proj", d_.mlp_bias), up = project(p, x, "mlp.up_proj", d_.mlp_bias);
+    return project(p, ops_.swiglu(gate, up), "mlp.down_proj", d_.mlp_bias);
+  }
+
+  ShadowOps& ops_;
+  const arch::Decoder& d_;
+  int64_t index_;
+  std::string prefix_;
+};
+
+NamedShades head(Tape& tape, ShadowOps& ops, const arch::Segment& segment, const SftBatch& batch, const NamedShades& p,
+                 const NamedShades& in) {
+  Shade rows = tape.make({batch.labels}, Dtype::kI64), states = in.at(segment.reads[0]);
+  int64_t all = batch.rows * batch.width;
+  states = ops.reshape(states, {all, states.shape.back()});
+  if (batch.labels != all) states = ops.index_select(states, batch.labels);
+  Shade normed = ops.norm(states, p.at("model.norm.weight"));
+  Shade wanted = tape.make({batch.labels}, Dtype::kI64), weight = tape.make({batch.labels}, Dtype::kF32);
+  Shade loss = ops.linear_cross_entropy(normed, p.at(segment.parameters.back()));
+  return {{"loss", loss}, {"sums", tape.make({2}, Dtype::kF64)}};
+}
+
+}  // namespace
+
+SftBatch full_sft_batch(int64_t rows, int64_t width) {
+  return {rows, width, rows * std::max<int64_t>(width - 1, 1)};  // a row's last token has no label
+}
+
+uint64_t sft_work(const arch::Decoder& decoder, const arch::ModelSpec& spec, const Schedule& plan,
+                  const SftBatch& batch) {
+  Tape tape;
+  ShadowOps ops(tape);
+  std::vector<ShadowSegment> segments(spec.segments.size());
+  segments.front().forward = [&](const NamedShades& p, const NamedShades&) -> NamedShades {
+    return {{"hidden.0", ops.embedding(p.begin()->second, {batch.rows, batch.width})}};
+  };
+  for (int64_t layer = 0; layer < decoder.layers; ++layer)
+    segments[static_cast<size_t>(layer + 1)].forward = DecoderBlock(ops, decoder, layer);
+  segments.back().forward = [&](const NamedShades& p, const NamedShades& in) {
+    return head(tape, ops, spec.segments.back(), batch, p, in);
+  };
+  ShadowPass(tape, spec, plan, std::move(segments)).run({}, "loss");
+  return with_margin(tape);
+}
+
+}  // namespace sf::plan
