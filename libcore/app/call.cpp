@@ -35,12 +35,18 @@ Call::Call(CallSetup setup)
                  .paint = setup_.paint,
                  .progress = setup_.progress && setup_.ranks.rank == 0,
                  .colour = setup_.colour}),
-      result_to_file_(has("output") && !has("plan") && !find_option(setup_.parsed.verb->options, "output")) {}
+      result_to_file_(setup_.parsed.has("output") && !setup_.parsed.has("plan") &&
+                      !find_option(setup_.parsed.verb->options, "output")) {}
 
 Call::~Call() {
   listener_.request_stop();
   if (listener_.joinable()) wake_quit_reader();
   if (listener_.joinable()) listener_.join();
+}
+
+bool Call::has(std::string_view option) const {
+  SF_ASSERT(option != "output" || !result_to_file_);  // else two would write one file
+  return setup_.parsed.has(option);
 }
 
 std::string Call::get(std::string_view option) const {
@@ -49,6 +55,7 @@ std::string Call::get(std::string_view option) const {
 }
 
 std::string Call::get(std::string_view option, std::string_view otherwise) const {
+  if (!has(option)) return std::string(otherwise);
   return setup_.parsed.last(option, otherwise);
 }
 
@@ -68,10 +75,10 @@ void Call::result(std::string_view line) {
 }
 
 void Call::finish() {
-  if (result_to_file_ && setup_.ranks.rank == 0) {
-    refuse_to_replace(get("output"));
-    write_atomic(get("output"), result_text_);
-  }
+  if (!result_to_file_ || setup_.ranks.rank != 0 || result_text_.empty()) return;
+  const std::string file = setup_.parsed.last("output", "");
+  refuse_to_replace(file);
+  write_atomic(file, result_text_);
 }
 
 void Call::log(std::string_view line) {
@@ -114,7 +121,9 @@ void Call::log_first_lines() {
 }
 
 void Call::listen() {
-  install_signals(prefix_of(setup_));
+  // Ranks leave together, so one of several waits for the others. A verb of ranks is run again after 75.
+  Early early = setup_.ranks.world > 1 ? Early::kFlag : setup_.parsed.verb->ranks ? Early::kAgain : Early::kDie;
+  install_signals(prefix_of(setup_), early);
   listener_ = std::jthread([this](const std::stop_token& stop) { answer_quits(stop); });
   pthread_setname_np(listener_.native_handle(), "sf-listen");
 }
@@ -128,9 +137,10 @@ void Call::answer_quits(const std::stop_token& stop) {
     char bytes[16];
     while (read(wait.fd, bytes, sizeof bytes) > 0) {
     }
+    if (setup_.group_fd >= 0 && setup_.ranks.rank != 0) continue;  // the supervisor has said what this rank does
     std::string state = terminal_.state();
     std::lock_guard lock(report_mutex_);
-    std::string more = report_ ? report_() : "";
+    std::string more = report_ && setup_.group_fd < 0 ? report_() : "";
     if (!more.empty()) state += (state.empty() ? "" : "; ") + more;
     terminal_.warn("state: " + (state.empty() ? "no stage has begun" : state));
   }

@@ -29,7 +29,7 @@ class Call : public Invocation {
   ~Call() override;  // ends the thread that answers SIGQUIT
 
   const std::string& command_line() const override { return setup_.command_line; }
-  bool has(std::string_view option) const override { return setup_.parsed.has(option); }
+  bool has(std::string_view option) const override;
   std::string get(std::string_view option) const override;
   std::string get(std::string_view option, std::string_view otherwise) const override;
   std::vector<std::string> all(std::string_view option) const override;
@@ -54,7 +54,7 @@ class Call : public Invocation {
   void log_first_lines();
   // Installs signal handlers and the thread that answers SIGQUIT. After the last fork.
   void listen();
-  // Publishes the result if it goes to a file (-o of verbs that print).
+  // Publishes the result, if there is one, where it goes to a file (-o of verbs that print).
   void finish();
 
  private:

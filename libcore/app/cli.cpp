@@ -7,6 +7,8 @@
 #include <boost/make_shared.hpp>
 #include <boost/program_options.hpp>
 
+#include "base/utf8.h"
+
 namespace sf::app {
 namespace {
 
@@ -235,6 +237,16 @@ Parsed parse(const Command& command, const std::vector<std::string>& arguments) 
   return parsed;
 }
 
+namespace {
+
+std::string escaped_quotes(const std::string& argument) {
+  std::string text;
+  for (char c : argument) text += c == '\'' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+  return text;
+}
+
+}  // namespace
+
 std::string shell_quoted(const std::vector<std::string>& arguments) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@%+-";
   std::string line;
@@ -242,6 +254,10 @@ std::string shell_quoted(const std::vector<std::string>& arguments) {
     if (!line.empty()) line += ' ';
     if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string::npos) {
       line += argument;
+      continue;
+    }
+    if (printable(argument) != argument) {  // $'...', as bash reads it: a command line is one line
+      line += fmt::format("$'{}'", printable(escaped_quotes(argument)));
       continue;
     }
     line += '\'';

@@ -19,6 +19,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/shm_control.h"
+#include "base/utf8.h"
 
 extern char** environ;
 
@@ -179,7 +180,7 @@ int call_verb(CallSetup setup) {
         if (!verb.tensor_entry.empty() || call.has("verbose")) call.log_first_lines();
         const auto& here = call.plan_only() && verb.plan ? verb.plan : verb.run;
         int answer = here ? here(call) : enter_tensor(verb.tensor_entry, call);
-        call.finish();
+        if (answer < 128 && answer != static_cast<int>(Exit::kAgain)) call.finish();  // a stopped verb has no result
         return answer;
       },
       say, call.ranks().rank == 0 ? help_command : "");
@@ -305,7 +306,7 @@ void settle_settings(Invocation& invocation) {
 int run_command(int argc, char** argv, const Command& command) {
   std::vector<std::string> arguments(argv, argv + argc);
   auto say = [&](std::string_view message) {
-    std::fprintf(stderr, "%s: error: %.*s\n", command.name.c_str(), static_cast<int>(message.size()), message.data());
+    std::fprintf(stderr, "%s: error: %s\n", command.name.c_str(), printable(message).c_str());
   };
   std::string help_command = command.name + " --help";
   if (arguments.size() > 1)

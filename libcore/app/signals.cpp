@@ -11,6 +11,7 @@
 #include <atomic>
 
 #include "base/error.h"
+#include "base/fault.h"
 
 namespace sf::app {
 namespace {
@@ -21,10 +22,12 @@ constexpr int64_t kOneRequestNs = 2'000'000'000;
 std::atomic<int> g_stop_signal{0};
 std::atomic<int64_t> g_first_stop_ns{0};
 std::atomic<bool> g_publish{false};
+std::atomic<bool> g_looked_at{false};
 std::atomic<int> g_quit_write{-1};
 int g_quit_read = -1;
-std::array<char, 160> g_abort_line{};
-size_t g_abort_length = 0;
+Early g_early = Early::kFlag;
+std::array<char, 160> g_abort_line{}, g_early_line{};
+size_t g_abort_length = 0, g_early_length = 0;
 
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
 
@@ -36,9 +39,16 @@ int64_t now_ns() {
 
 // Publishing is by rename, so dying here leaves the last checkpoint whole.
 void die_by(int number) {
-  [[maybe_unused]] ssize_t written = write(STDERR_FILENO, g_abort_line.data(), g_abort_length);
   signal(number, SIG_DFL);
   raise(number);
+}
+
+// Nobody looks at requests yet: nothing is done that could be kept, and a read may wait for an input that never comes.
+void end_early(int number) {
+  if (g_early == Early::kFlag) return;
+  [[maybe_unused]] ssize_t written = write(STDERR_FILENO, g_early_line.data(), g_early_length);
+  if (g_early == Early::kAgain) _exit(static_cast<int>(Exit::kAgain));
+  die_by(number);
 }
 
 void on_stop(int number) {
@@ -46,7 +56,9 @@ void on_stop(int number) {
   int64_t now = now_ns(), none = 0;
   if (g_first_stop_ns.compare_exchange_strong(none, now)) {
     g_stop_signal = number;
+    if (!g_looked_at) end_early(number);
   } else if (number != SIGUSR1 && now - g_first_stop_ns.load() > kOneRequestNs) {
+    [[maybe_unused]] ssize_t written = write(STDERR_FILENO, g_abort_line.data(), g_abort_length);
     die_by(number);
   }
   errno = saved;
@@ -60,6 +72,12 @@ void on_quit(int) {
   int saved = errno;
   [[maybe_unused]] ssize_t written = write(g_quit_write, "q", 1);  // a full pipe already wakes the reader
   errno = saved;
+}
+
+size_t keep(const std::string& line, std::array<char, 160>& into) {
+  size_t length = std::min(line.size(), into.size());
+  memcpy(into.data(), line.data(), length);
+  return length;
 }
 
 void handle(int number, void (*handler)(int)) {
@@ -78,10 +96,10 @@ bool ignored_at_start(int number) {
 
 }  // namespace
 
-void install_signals(const std::string& prefix) {
-  std::string line = prefix + "second request to stop: aborting without a new checkpoint\n";
-  g_abort_length = std::min(line.size(), g_abort_line.size());
-  memcpy(g_abort_line.data(), line.data(), g_abort_length);
+void install_signals(const std::string& prefix, Early early) {
+  g_abort_length = keep(prefix + "second request to stop: aborting without a new checkpoint\n", g_abort_line);
+  g_early_length = keep(prefix + "stopped before anything was begun\n", g_early_line);
+  g_early = fault("app.deaf_start") ? Early::kFlag : early;
   int ends[2];
   SF_CHECK(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0, Exit::kOs, "cannot make a pipe: {}", errno_text(errno));
   g_quit_read = ends[0];
@@ -96,6 +114,7 @@ void install_signals(const std::string& prefix) {
 }
 
 Stop requested_stop() {
+  g_looked_at = true;
   if (g_stop_signal != 0) return Stop::kFinishStep;
   return g_publish.exchange(false) ? Stop::kPublishAndGoOn : Stop::kNone;
 }

@@ -8,9 +8,13 @@
 
 namespace sf::app {
 
+// A request to stop that comes before requested_stop() was called for the first time: kept, death by the signal at
+// once, or exit 75 at once.
+enum class Early { kFlag, kDie, kAgain };
+
 // TERM, HUP, INT, USR1 ask for an end; USR2 for a checkpoint; QUIT for a report. PIPE is ignored. INT and HUP stay
 // ignored where they were when the program started (nohup, background jobs). `prefix` starts the handler's own lines.
-void install_signals(const std::string& prefix);
+void install_signals(const std::string& prefix, Early early);
 // What was asked so far; a USR2 is told once.
 Stop requested_stop();
 int requested_stop_signal();

@@ -124,15 +124,16 @@ class Supervisor {
     poll(&wait, 1, timeout);
     signalfd_siginfo info{};
     while (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-      if (static_cast<int>(info.ssi_signo) != SIGCHLD) pass_on(static_cast<int>(info.ssi_signo));
+      if (static_cast<int>(info.ssi_signo) != SIGCHLD) pass_on(static_cast<int>(info.ssi_signo), info.ssi_code);
     }
     reap();
     if (bad_end_ && kill_late_at_.passed() && !fault("app.spare_late")) kill_late();
     if (bad_end_ && kill_at_.passed()) kill_the_rest();
   }
 
-  void pass_on(int signal) {
+  void pass_on(int signal, int origin) {
     if (signal == SIGQUIT) say(shm::state_text(*region_));
+    if (signal == SIGQUIT && origin == SI_KERNEL) return;  // a terminal's reaches the ranks by itself
     bool stop = signal != SIGQUIT && signal != SIGUSR2;
     auto last = last_.find(signal);
     if (stop && last != last_.end() && monotonic_s() - last->second < kOneRequestS) return;

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/deadline.h"
+#include "base/utf8.h"
 
 namespace sf::app {
 namespace {
@@ -65,7 +66,9 @@ void Terminal::clear_painted() {
   painted_.clear();
 }
 
-void Terminal::print(std::string_view label, std::string_view colour, std::string_view text) {
+void Terminal::print(std::string_view label, std::string_view colour, std::string_view given) {
+  const std::string shown = printable(given, true);
+  std::string_view text = shown;
   std::lock_guard lock(mutex_);
   std::string out;
   while (true) {  // a text of several lines: each carries the prefix
@@ -92,7 +95,7 @@ void Terminal::warn(std::string_view text) {
   print("warning: ", "33", text);
 }
 void Terminal::error(std::string_view text) {
-  print("error: ", "31", text);
+  print("error: ", "31", printable(text));
 }
 
 std::string Terminal::progress_text(int64_t done, int64_t total, std::string_view detail, double now) const {
@@ -124,7 +127,7 @@ void Terminal::progress(std::string_view stage, int64_t done, int64_t total, std
   if (!ends && now - last_paint_ < (options_.paint ? kPaintEvery : kPlainEvery)) return;
   last_paint_ = now;
   stage_ended_ = ends;
-  std::string text = progress_text(done, total, detail, now);
+  std::string text = printable(progress_text(done, total, detail, now));
   if (!options_.paint || ends) {
     clear_painted();
     write_line(options_.prefix + text + "\n");

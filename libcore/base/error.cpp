@@ -19,6 +19,8 @@ std::string errno_text(int number) {
 }
 
 Exit exit_of_errno(int number, Exit otherwise) {
+  // An output that the system refuses is one that cannot be created, whatever the reason; only a full disk is not.
+  const bool creates = otherwise == Exit::kCantCreate;
   switch (number) {
     case ENOSPC:
     case EDQUOT:
@@ -29,10 +31,10 @@ Exit exit_of_errno(int number, Exit otherwise) {
     case EACCES:
     case EPERM:
     case EROFS:
-      return Exit::kNoPermission;
+      return creates ? otherwise : Exit::kNoPermission;
     case ENOENT:
     case ENOTDIR:
-      return Exit::kNoInput;
+      return creates ? otherwise : Exit::kNoInput;
     default:
       return otherwise;
   }

@@ -9,6 +9,8 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "base/fault.h"
+#include "base/present.h"
 
 namespace sf {
 namespace fs = std::filesystem;
@@ -31,20 +33,66 @@ void UniqueFd::close(std::string_view what) {
   SF_CHECK(rc == 0, Exit::kIo, "cannot close {}: {}", what, errno_text(errno));
 }
 
+namespace {
+
+constexpr int kMostLinks = 40;  // as the kernel follows
+
+// What a shell's <(command) names, or a redirected standard input.
+bool names_descriptor(const fs::path& path) {
+  const std::string& text = path.native();
+  return text.starts_with("/dev/fd/") || text.starts_with("/proc/self/fd/") || text == "/dev/stdin";
+}
+
+bool is_plain(mode_t mode) {
+  return S_ISREG(mode) || S_ISDIR(mode);
+}
+
+// The file that a chain of symbolic links names, whether it exists or not.
+fs::path end_of_links(fs::path path) {
+  std::error_code ignored;
+  for (int links = 0; fs::is_symlink(fs::symlink_status(path, ignored)); ++links) {
+    SF_CHECK(links < kMostLinks, Exit::kCantCreate, "{} is a symbolic link that leads nowhere (a loop)", path.string());
+    fs::path next = fs::read_symlink(path, ignored);
+    path = next.is_absolute() ? next : path.parent_path() / next;
+  }
+  return path;
+}
+
+// A device, FIFO or pipe takes the bytes as they come; it is not replaced.
+void write_into(const fs::path& path, std::string_view text) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  SF_CHECK(fd.valid(), exit_of_errno(errno, Exit::kCantCreate), "cannot write into {}: {}", path.string(),
+           errno == ENXIO ? "no regular file, and nobody reads from it" : errno_text(errno));
+  SF_CHECK(fcntl(fd.get(), F_SETFL, 0) == 0, Exit::kIo, "cannot write into {}: {}", path.string(), errno_text(errno));
+  write_all(fd.get(), text, path);
+  fd.close(path.string());
+}
+
+}  // namespace
+
 UniqueFd open_read(const fs::path& path) {
+  struct stat info {};  // before open(2), where a FIFO without a writer blocks
+  SF_CHECK(stat(path.c_str(), &info) != 0 || is_plain(info.st_mode) || names_descriptor(path), Exit::kNoInput,
+           "{} is not a regular file", path.string());
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  SF_CHECK(fd.valid(), exit_of_errno(errno, Exit::kNoInput), "cannot open {}: {}", path.string(), errno_text(errno));
-  return fd;
+  if (fd.valid()) return fd;
+  const int number = errno;
+  std::error_code ignored;
+  SF_CHECK(number != ENOENT || !fs::is_symlink(path, ignored), Exit::kNoInput,
+           "{} is a symbolic link to {}, which is not there", path.string(), fs::read_symlink(path, ignored).string());
+  fail(exit_of_errno(number, Exit::kNoInput), "cannot open {}: {}", path.string(), errno_text(number));
 }
 
 UniqueFd create_file(const fs::path& path) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!fd.valid()) {
-    int number = errno;
-    Exit code = number == ENOENT || number == ENOTDIR ? Exit::kCantCreate : exit_of_errno(number, Exit::kCantCreate);
-    fail(code, "cannot create {}: {}", path.string(), errno_text(number));
-  }
+  SF_CHECK(fd.valid(), exit_of_errno(errno, Exit::kCantCreate), "cannot create {}: {}", path.string(),
+           errno_text(errno));
   return fd;
+}
+
+bool is_present(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
 }
 
 std::string read_file(const fs::path& path, size_t limit) {
@@ -102,16 +150,20 @@ void sync_dir(const fs::path& dir) {
   sync_fd(fd.get(), dir);
 }
 
-void refuse_to_replace(const fs::path& path) {
+void refuse_to_replace(const fs::path& given) {
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) return;
+  if (!fs::is_regular_file(given, ignored)) return;
+  const fs::path path = end_of_links(given);
   fs::path dir = path.has_parent_path() ? path.parent_path() : fs::path(".");
   bool published = fs::exists(dir / "manifest.json", ignored) || fs::exists(dir / "contract.json", ignored);
   SF_CHECK(!published && path.filename() != "metrics.jsonl", Exit::kCantCreate,
-           "{} is part of what was published there; choose another -o", path.string());
+           "{} is part of what was published there; choose another -o", given.string());
 }
 
-void write_atomic(const fs::path& path, std::string_view text) {
+void write_atomic(const fs::path& given, std::string_view text) {
+  struct stat info {};
+  if (stat(given.c_str(), &info) == 0 && !is_plain(info.st_mode)) return write_into(given, text);
+  const fs::path path = fault("base.replace_links") ? given : end_of_links(given);
   fs::path dir = path.has_parent_path() ? path.parent_path() : fs::path(".");
   fs::path temporary = dir / fmt::format(".{}.tmp-{}", path.filename().string(), getpid());
   try {
@@ -145,9 +197,10 @@ DirLock DirLock::acquire(const fs::path& dir, std::string_view who) {
     if (fstat(fd.get(), &ours) != 0 || stat(file.c_str(), &now) != 0 || ours.st_ino != now.st_ino) continue;
     char host[256] = "";
     gethostname(host, sizeof host - 1);
-    if (ftruncate(fd.get(), 0) != 0) fail(Exit::kIo, "cannot truncate {}: {}", file.string(), errno_text(errno));
-    write_all(fd.get(), fmt::format("{} (pid {} on {})", who, getpid(), host), file);
-    return DirLock(std::move(fd), file);
+    DirLock lock(std::move(fd), file);  // from here on a failure removes the file
+    SF_CHECK(ftruncate(lock.fd_.get(), 0) == 0, Exit::kIo, "cannot truncate {}: {}", file.string(), errno_text(errno));
+    write_all(lock.fd_.get(), fmt::format("{} (pid {} on {})", who, getpid(), host), file);
+    return lock;
   }
 }
 

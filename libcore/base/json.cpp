@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace sf {
 namespace {
@@ -88,7 +89,14 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
 void dump_string(const std::string& text, std::string& out) {
   out += '"';
-  for (unsigned char c : text) {
+  for (size_t at = 0; at < text.size(); ++at) {
+    const auto c = static_cast<unsigned char>(text[at]);
+    if (c >= 0x80) {  // JSON is UTF-8: a byte that is not, of a path for example, becomes U+FFFD
+      const size_t length = utf8_length(text, at);
+      out += length ? std::string_view(text).substr(at, length) : std::string_view("\xEF\xBF\xBD");
+      at += length ? length - 1 : 0;
+      continue;
+    }
     switch (c) {
       case '"':
         out += "\\\"";

@@ -13,8 +13,6 @@
 namespace sf {
 
 MappedFile MappedFile::open(const std::filesystem::path& path) {
-  std::error_code ignored;  // a FIFO would block in open(2)
-  SF_CHECK(!std::filesystem::is_fifo(path, ignored), Exit::kNoInput, "{} is not a regular file", path.string());
   UniqueFd fd = open_read(path);
   struct stat info {};
   SF_CHECK(fstat(fd.get(), &info) == 0, Exit::kIo, "cannot stat {}: {}", path.string(), errno_text(errno));

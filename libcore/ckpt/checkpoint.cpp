@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/present.h"
 #include "ckpt/as_published.h"
 #include "ckpt/digest.h"
 
@@ -81,15 +82,24 @@ std::string listed(std::span<const std::string> names) {
   return names.size() > kListed ? fmt::format("{} and {} more", text, names.size() - kListed) : text;
 }
 
-Checkpoint Checkpoint::open(const fs::path& dir) {
+namespace {
+
+void check_dir(const fs::path& dir) {
   std::error_code ignored;
-  SF_CHECK(fs::exists(dir, ignored), Exit::kNoInput, "{}: no such checkpoint directory", dir.string());
-  SF_CHECK(fs::is_directory(dir, ignored), Exit::kNoInput, "{} is not a directory, wanted a checkpoint directory",
-           dir.string());
+  if (fs::is_directory(dir, ignored)) return;
+  SF_CHECK(is_present(dir), Exit::kNoInput, "{}: no such checkpoint directory", dir.string());
+  SF_CHECK(fs::exists(dir, ignored), Exit::kNoInput, "{} is a symbolic link that leads nowhere", dir.string());
+  fail(Exit::kNoInput, "{} is a file, wanted a checkpoint directory", dir.string());
+}
+
+}  // namespace
+
+Checkpoint Checkpoint::open(const fs::path& dir) {
+  check_dir(dir);
   Checkpoint opened;
   opened.dir_ = dir;
   fs::path manifest = dir / "manifest.json";
-  if (fs::exists(manifest, ignored)) {
+  if (is_present(manifest)) {
     Json json = read_json(manifest);
     try {
       opened.manifest_ = manifest_from_json(json);
@@ -100,7 +110,7 @@ Checkpoint Checkpoint::open(const fs::path& dir) {
     opened.has_manifest_ = true;
   }
   opened.open_files();
-  SF_CHECK(fs::exists(dir / "config.json", ignored), Exit::kNoInput, "{} has no config.json", dir.string());
+  SF_CHECK(is_present(dir / "config.json"), Exit::kNoInput, "{} has no config.json", dir.string());
   opened.config_ = read_json(dir / "config.json");
   opened.apply_aliases();
   return opened;
@@ -109,13 +119,12 @@ Checkpoint Checkpoint::open(const fs::path& dir) {
 void Checkpoint::open_files() {
   std::error_code ignored;
   // Where both exist the single file counts, as in transformers.
-  if (fs::exists(dir_ / "model.safetensors", ignored)) return open_shards({"model.safetensors"});
+  if (is_present(dir_ / "model.safetensors")) return open_shards({"model.safetensors"});
   fs::path index = dir_ / "model.safetensors.index.json";
-  if (fs::exists(index, ignored)) return open_indexed(index);
+  if (is_present(index)) return open_indexed(index);
   std::vector<std::string> shards = shards_without_index(dir_);
   if (!shards.empty()) return open_shards(shards);
-  bool pickle =
-      fs::exists(dir_ / "pytorch_model.bin", ignored) || fs::exists(dir_ / "pytorch_model.bin.index.json", ignored);
+  bool pickle = is_present(dir_ / "pytorch_model.bin") || is_present(dir_ / "pytorch_model.bin.index.json");
   SF_CHECK(!pickle, Exit::kData,
            "{} holds pickled weights (.bin): sf-shard import reads their tensors and runs nothing of them",
            dir_.string());
@@ -144,7 +153,7 @@ void Checkpoint::open_indexed(const fs::path& index) {
   std::error_code ignored;
   for (const auto& [tensor, file] : places) ++wanted[file];
   for (const auto& [file, count] : wanted)
-    if (!fs::exists(dir_ / file, ignored)) absent.push_back(fmt::format("{} ({} tensors)", file, count));
+    if (!is_present(dir_ / file)) absent.push_back(fmt::format("{} ({} tensors)", file, count));
   SF_CHECK(absent.empty(), Exit::kNoInput, "{}: {} of {} files that the index names are absent: {}", index.string(),
            absent.size(), wanted.size(), listed(absent));
   for (const auto& [file, count] : wanted) {

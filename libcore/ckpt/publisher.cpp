@@ -29,11 +29,6 @@ std::string temporary_prefix(const fs::path& final_dir) {
   return fmt::format(".{}.tmp-", final_dir.filename().string());
 }
 
-// A missing or impossible parent of an output is not missing input.
-Exit exit_of_creation(int number) {
-  return number == ENOENT || number == ENOTDIR ? Exit::kCantCreate : exit_of_errno(number, Exit::kCantCreate);
-}
-
 UniqueFd open_dir(const fs::path& dir) {
   return UniqueFd(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
@@ -176,13 +171,13 @@ Publisher::Publisher(fs::path final_dir) : final_(std::move(final_dir)) {
   SF_CHECK(!fs::exists(fs::symlink_status(final_, error)), Exit::kCantCreate,
            "{} exists already; remove it or choose another -o", final_.string());
   fs::create_directories(parent_of(final_), error);
-  SF_CHECK(!error, exit_of_creation(error.value()), "cannot create {}: {}", parent_of(final_).string(),
+  SF_CHECK(!error, exit_of_errno(error.value(), Exit::kCantCreate), "cannot create {}: {}", parent_of(final_).string(),
            error.message());
   remove_stale(final_);
   temporary_ =
       fault("ckpt.torn_publish") ? final_ : parent_of(final_) / (temporary_prefix(final_) + std::to_string(getpid()));
-  SF_CHECK(::mkdir(temporary_.c_str(), 0755) == 0, exit_of_creation(errno), "cannot create {}: {}", temporary_.string(),
-           errno_text(errno));
+  SF_CHECK(::mkdir(temporary_.c_str(), 0755) == 0, exit_of_errno(errno, Exit::kCantCreate), "cannot create {}: {}",
+           temporary_.string(), errno_text(errno));
   lock_ = open_dir(temporary_);
   if (lock_.valid()) (void)flock(lock_.get(), LOCK_EX | LOCK_NB);
 }

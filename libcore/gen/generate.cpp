@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/present.h"
 #include "gen/sequence.h"
 
 namespace sf::gen {
@@ -106,7 +107,7 @@ void GenerateOptions::check() const {
 std::vector<int32_t> stop_ids_of(const ckpt::Checkpoint& checkpoint) {
   const std::filesystem::path file = checkpoint.dir() / "generation_config.json";
   std::vector<int64_t> ids;
-  const Json config = std::filesystem::exists(file) ? Json::parse(read_file(file), file.string()) : Json();
+  const Json config = is_present(file) ? Json::parse(read_file(file), file.string()) : Json();
   const Json* eos = config.is_object() ? config.find("eos_token_id") : nullptr;
   if (eos && eos->is_array())
     for (const Json& id : eos->as_array()) ids.push_back(id.as_int());

@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -39,6 +41,21 @@ Json row_of(const OpenTarget& target, const text::Prompt& prompt, const gen::Pro
       .set("finish", std::string(gen::name_of(done.finish)));
 }
 
+std::string owner_text(const std::string& who) {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return fmt::format("{} (pid {} on {})", who, getpid(), host);
+}
+
+// Of those who wrote the file, the last.
+std::string owner_of(const std::filesystem::path& partial) {
+  const std::string text = read_file(partial);
+  constexpr std::string_view kBy = "{\"by\":";
+  size_t at = text.rfind(kBy), end = text.find('\n', at);
+  if (at == std::string::npos || end == std::string::npos) return "another run";
+  return Json::parse(text.substr(at, end - at), partial.string()).get_string("by", "another run");
+}
+
 }  // namespace
 
 std::string answer_job(const OpenTarget& target, const gen::GenerateOptions& o) {
@@ -49,14 +66,39 @@ std::string answer_job(const OpenTarget& target, const gen::GenerateOptions& o) 
                                 o.stop_ids.size()));
 }
 
-AnswerFile::AnswerFile(std::filesystem::path file, std::string job)
+AnswerFile::AnswerFile(std::filesystem::path file, const std::string& job, const std::string& who)
     : file_(std::move(file)), partial_(file_.string() + ".partial") {
-  if (std::filesystem::exists(partial_)) {
+  take_partial();
+  const bool fresh = std::filesystem::file_size(partial_) == 0;
+  try {
+    refuse_existing(file_);  // another run may have published it since this one began
     read_back(job);
-    return;
+    write_all(fd_.get(), Json::object().set("by", owner_text(who)).dump() + "\n", partial_);
+  } catch (...) {
+    if (fresh) ::unlink(partial_.c_str());
+    throw;
   }
-  fd_ = create_file(partial_);
-  write_all(fd_.get(), Json::object().set("job", job).dump() + "\n", partial_);
+}
+
+AnswerFile::~AnswerFile() {
+  if (fd_.valid() && rows_.empty()) ::unlink(partial_.c_str());
+}
+
+void AnswerFile::take_partial() {
+  for (;;) {
+    fd_ = UniqueFd(::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    SF_CHECK(fd_.valid(), exit_of_errno(errno, Exit::kCantCreate), "cannot create {}: {}", partial_.string(),
+             errno_text(errno));
+    struct stat ours {
+    }, now{};
+    SF_CHECK(fstat(fd_.get(), &ours) == 0 && S_ISREG(ours.st_mode), Exit::kCantCreate, "{} is not a regular file",
+             partial_.string());
+    SF_CHECK(flock(fd_.get(), LOCK_EX | LOCK_NB) == 0, Exit::kCantCreate,
+             "{} is being written by {}; choose another -o, or wait until that run ends", file_.string(),
+             owner_of(partial_));
+    // The previous owner may have published and removed it between our open and our lock.
+    if (stat(partial_.c_str(), &now) == 0 && ours.st_ino == now.st_ino) return;
+  }
 }
 
 void AnswerFile::read_back(const std::string& job) {
@@ -72,13 +114,12 @@ void AnswerFile::read_back(const std::string& job) {
       SF_CHECK(row.get_string("job", "") == job, Exit::kProtocol,
                "{} was begun with another target, template or sampling; remove it or choose another -o",
                partial_.string());
-    } else {
+    } else if (!row.contains("by")) {
       rows_[row.at("id").as_string()] = std::move(line);
     }
   }
-  fd_ = UniqueFd(::open(partial_.c_str(), O_WRONLY | O_CLOEXEC));
-  SF_CHECK(fd_.valid() && ftruncate(fd_.get(), static_cast<off_t>(whole)) == 0 && lseek(fd_.get(), 0, SEEK_END) >= 0,
-           Exit::kIo, "cannot continue {}: {}", partial_.string(), errno_text(errno));
+  SF_CHECK(ftruncate(fd_.get(), static_cast<off_t>(whole)) == 0 && lseek(fd_.get(), 0, SEEK_END) >= 0, Exit::kIo,
+           "cannot continue {}: {}", partial_.string(), errno_text(errno));
   if (whole == 0) write_all(fd_.get(), Json::object().set("job", job).dump() + "\n", partial_);
 }
 
@@ -93,6 +134,7 @@ void AnswerFile::publish(const std::vector<text::Prompt>& order) {
   for (const text::Prompt& prompt : order) text += rows_.at(prompt.id) + "\n";
   write_atomic(file_, text);
   std::filesystem::remove(partial_);
+  fd_ = UniqueFd();
 }
 
 double AnswerRun::tokens_per_s() const {
@@ -148,7 +190,8 @@ void refuse_existing(const std::filesystem::path& out) {
 int answer_into_file(app::Invocation& invocation, OpenTarget& target, const gen::GenerateOptions& options,
                      const EncodedPrompts& prompts) {
   std::filesystem::path out = invocation.get("output");
-  AnswerFile file(out, answer_job(target, options));
+  invocation.stop();  // from here on a request to stop keeps the rows that are finished
+  AnswerFile file(out, answer_job(target, options), invocation.command_line());
   AnswerRun run = answer_all(invocation, target, options, prompts, file);
   if (run.stopped) {
     invocation.log(fmt::format("stopped; {} of {} answers are kept in {}", file.size(), prompts.prompts.size(),

@@ -16,8 +16,11 @@ std::string answer_job(const OpenTarget& target, const gen::GenerateOptions& opt
 
 class AnswerFile {
  public:
-  // kProtocol if FILE.partial was begun by another job; a half-written last line is dropped.
-  AnswerFile(std::filesystem::path file, std::string job);
+  // kProtocol if FILE.partial was begun by another job; kCantCreate if FILE exists, or another run holds FILE.partial,
+  // whose owner is named by `who`; a half-written last line is dropped.
+  AnswerFile(std::filesystem::path file, const std::string& job, const std::string& who);
+  AnswerFile(const AnswerFile&) = delete;
+  ~AnswerFile();  // FILE.partial goes if no row is in it
   bool has(const std::string& id) const { return rows_.contains(id); }
   size_t size() const { return rows_.size(); }
   void add(const std::string& id, const Json& row);  // on disk as one whole line when it returns
@@ -25,6 +28,7 @@ class AnswerFile {
   const std::filesystem::path& partial() const { return partial_; }
 
  private:
+  void take_partial();  // opens and locks it
   void read_back(const std::string& job);
   std::filesystem::path file_, partial_;
   std::map<std::string, std::string> rows_;  // id -> line

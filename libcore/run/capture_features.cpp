@@ -110,6 +110,7 @@ int to_directory(app::Invocation& invocation, Capture& capture) {
        {"capture.cache_mib", "stream.credit_mib", "stream.heartbeat_s", "stream.stop_deadline_s", "stream.bind"})
     without.nothing(key);
   app::settle_settings(invocation);
+  invocation.stop();  // from here on a request to stop keeps the rows that are finished
   stream::FeatureWriter writer(dir, capture.contract, 0, invocation.command_line());
   auto total = static_cast<int64_t>(capture.rows.size());
   int64_t voids = 0;

@@ -26,7 +26,8 @@ int eval_generate(app::Invocation& invocation) {
   run.stats = gen::generate(target.model, prompts.encoded, options, show);
   invocation.log(run.summary());
   if (invocation.json_output()) invocation.result(run.to_json().dump());
-  return run.stats.prompts == static_cast<int64_t>(prompts.prompts.size()) ? 0 : static_cast<int>(Exit::kAgain);
+  bool all = run.stats.prompts == static_cast<int64_t>(prompts.prompts.size());
+  return all ? 0 : 128 + invocation.stop_signal();  // nothing is kept that another run could go on from
 }
 
 }  // namespace

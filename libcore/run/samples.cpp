@@ -2,10 +2,12 @@
 #include "run/samples.h"
 
 #include <fmt/core.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <thread>
 
 #include "base/error.h"
 #include "config/apply.h"
@@ -53,6 +55,25 @@ stream::StreamOptions stream_options(app::Invocation& invocation, comm::Group& g
   return options;
 }
 
+// Until `there` says so or the deadline passes: a handle may be minutes away, a stop is not to wait for it.
+void wait_or_stop(app::Invocation& invocation, Deadline deadline, const std::function<bool(Seconds)>& there) {
+  while (!there(Seconds(0.1)) && !deadline.passed())
+    SF_CHECK(invocation.stop() != app::Stop::kFinishStep, Exit::kAgain,
+             "stopped while waiting for a stream's handle; nothing was begun: run the same line again");
+}
+
+bool pipe_is_ready(Seconds most) {
+  pollfd waiting{STDIN_FILENO, POLLIN, 0};
+  return ::poll(&waiting, 1, static_cast<int>(most.count() * 1000)) > 0;
+}
+
+bool file_is_there(const fs::path& path, Seconds most) {
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) return true;
+  std::this_thread::sleep_for(most);
+  return false;
+}
+
 // A producer that ends before it names its stream is a peer that is gone; why, it said itself.
 stream::Handle handle_from_pipe(Deadline deadline) {
   try {
@@ -77,6 +98,8 @@ std::unique_ptr<stream::Source> open_stream(app::Invocation& invocation, comm::G
   }
   std::string handle = shared_text(group, [&] {
     Deadline deadline = Deadline::after(Seconds(kHandleWait));
+    wait_or_stop(invocation, deadline,
+                 [&](Seconds most) { return pipe ? pipe_is_ready(most) : file_is_there(from, most); });
     return (pipe ? handle_from_pipe(deadline) : stream::wait_for_handle_file(from, deadline)).line();
   });
   return stream::StreamSource::connect(handle, std::move(options));

@@ -66,8 +66,13 @@ gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTar
 EncodedPrompts encode_prompts(app::Invocation& invocation, const OpenTarget& target) {
   tool::Prompts read = tool::read_prompts(invocation, target.encoder, target.model.decoder().max_positions);
   EncodedPrompts result{std::move(read.prompts), {}};
-  for (size_t i = 0; i < result.prompts.size(); ++i)
-    result.encoded.push_back({.sample = xxh3_64(result.prompts[i].id), .ids = std::move(read.ids[i])});
+  const int64_t most = invocation.settings().get_int("generate.max_new_tokens");
+  for (size_t i = 0; i < result.prompts.size(); ++i) {
+    const int64_t room = target.model.decoder().max_positions - std::ssize(read.ids[i]);  // the prompt left some
+    result.encoded.push_back({.sample = xxh3_64(result.prompts[i].id),
+                              .ids = std::move(read.ids[i]),
+                              .max_new_tokens = std::min(most, room)});
+  }
   return result;
 }
 

@@ -4,6 +4,7 @@
 
 #include "arch/decoder.h"
 #include "base/error.h"
+#include "base/present.h"
 #include "ckpt/checkpoint.h"
 #include "config/apply.h"
 #include "data/feed.h"
@@ -82,7 +83,7 @@ train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const M
     if (!buffer.stored) options.recompute.push_back(buffer.name);
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
                            "generation_config.json"})
-    if (fs::exists(model.files.dir() / name)) options.side_files.push_back(model.files.dir() / name);
+    if (is_present(model.files.dir() / name)) options.side_files.push_back(model.files.dir() / name);
   options.seed = static_cast<uint64_t>(config::Apply(settings, "the manifest", "train").whole("training.seed"));
   options.keep = config::Apply(settings, options.run_dir.string(), "train").whole("training.keep_checkpoints");
   return options;

@@ -29,6 +29,7 @@ void check_same_run(app::Invocation& invocation, const ckpt::Manifest& before, c
   Json now = invocation.settings().resolved();
   const Json *old = before.config.find("training"), *ours = now.find("training");
   if (!old || !ours) return;
+  if (invocation.ranks().rank != 0) return;  // every rank reads the same manifest
   for (const auto& [key, value] : ours->as_object())
     if (const Json* was = old->find(key); was && *was != value)
       invocation.warn(fmt::format("training.{} was {} when the checkpoint was made, and is {} now", key, was->dump(),
@@ -63,13 +64,12 @@ Json memory_json(const std::vector<train::MemoryUse>& ranks) {
 }  // namespace
 
 RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocation.get("output")) {
+  invocation.stop();  // from here on a request to stop is kept until somebody can act on it
   std::optional<Error> failure;
   if (group.rank() == 0) {
     try {
       tool::refuse_what_is_no_run(path_);
-      std::error_code error;
-      made_ = fs::create_directories(path_, error);
-      SF_CHECK(!error, Exit::kCantCreate, "cannot create {}: {}", path_.string(), error.message());
+      made_ = NewDirs(path_);
       lock_ = DirLock::acquire(path_, invocation.command_line());
     } catch (const Error& caught) {
       failure = caught;
@@ -80,12 +80,6 @@ RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocati
   if (failure) throw *failure;
   if (code[0]) fail(static_cast<Exit>(code[0]), "rank 0 could not take the run directory {}", path_.string());
   resume_ = tool::resume_point(invocation, path_);
-}
-
-RunDir::~RunDir() {
-  lock_.reset();
-  std::error_code ignored;
-  if (made_) fs::remove(path_, ignored);  // fails, as it should, once anything is inside
 }
 
 engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::ModelSpec& spec) {

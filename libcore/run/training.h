@@ -8,6 +8,7 @@
 
 #include "app/command.h"
 #include "base/file.h"
+#include "base/new_dirs.h"
 #include "comm/group.h"
 #include "engine/engine.h"
 #include "report/metrics.h"
@@ -28,15 +29,14 @@ class RunDir {
   // Every rank calls it. --resume auto: the newest verified checkpoint, if any; PATH: that one; none (default): a run
   // that holds checkpoints already is refused (73).
   RunDir(app::Invocation& invocation, comm::Group& group);
-  ~RunDir();  // a directory that it made and that stayed empty is removed
   RunDir(const RunDir&) = delete;
   const std::filesystem::path& path() const { return path_; }
   const std::optional<std::filesystem::path>& resume_from() const { return resume_; }
 
  private:
   std::filesystem::path path_;
+  NewDirs made_;                 // rank 0; removed, after the lock inside it, if nothing came of it
   std::optional<DirLock> lock_;  // rank 0
-  bool made_ = false;
   std::optional<std::filesystem::path> resume_;
 };
 

@@ -16,6 +16,7 @@
 #include "base/fault.h"
 #include "base/hash.h"
 #include "base/mmap.h"
+#include "base/new_dirs.h"
 #include "stream/frame.h"
 
 namespace sf::stream {
@@ -152,6 +153,18 @@ void write_index(const fs::path& path, const std::vector<Entry>& entries) {
   write_atomic(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
+// The contract of rows to come, or the comparison with the one of rows that are there.
+void begin_contract(const Contract& contract, const fs::path& partial, bool first) {
+  fs::path file = partial / "contract.json";
+  if (fs::exists(file)) {
+    auto difference = contract.difference(read_contract(file).contract);
+    SF_CHECK(!difference, Exit::kProtocol, "{} was begun with another contract: {}; remove it or choose another name",
+             partial.string(), difference.value_or(""));
+  } else if (first) {
+    write_atomic(file, contract_file(contract, {}, {}).dump(2) + "\n");
+  }
+}
+
 }  // namespace
 
 std::optional<Contract> published_contract(const fs::path& dir) {
@@ -162,18 +175,13 @@ std::optional<Contract> published_contract(const fs::path& dir) {
 FeatureWriter::FeatureWriter(const fs::path& dir, const Contract& contract, int writer, std::string_view who)
     : dir_(dir), partial_(partial_of(dir)), contract_(contract), writer_(writer) {
   SF_CHECK(!fs::exists(dir_), Exit::kCantCreate, "{} exists already; choose another name or remove it", dir_.string());
-  std::error_code error;
-  fs::create_directories(partial_, error);
-  SF_CHECK(!error, exit_of_errno(error.value(), Exit::kCantCreate), "cannot create {}: {}", partial_.string(),
-           error.message());
+  NewDirs made(partial_);  // those that are empty at the end of the constructor go again
   if (writer_ == 0) lock_ = DirLock::acquire(partial_, who);
-  fs::path file = partial_ / "contract.json";
-  if (fs::exists(file)) {
-    auto difference = contract_.difference(read_contract(file).contract);
-    SF_CHECK(!difference, Exit::kProtocol, "{} was begun with another contract: {}; remove it or choose another name",
-             partial_.string(), difference.value_or(""));
-  } else if (writer_ == 0) {
-    write_atomic(file, contract_file(contract_, {}, {}).dump(2) + "\n");
+  try {
+    begin_contract(contract_, partial_, writer_ == 0);
+  } catch (...) {
+    lock_.reset();
+    throw;
   }
   std::string own = fmt::format("rows-{}-", writer_);
   std::vector<std::string> names = shards_in(partial_);

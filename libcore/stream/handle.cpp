@@ -103,7 +103,7 @@ void write_handle_file(const std::filesystem::path& path, const Handle& handle) 
 
 void remove_handle_file(const std::filesystem::path& path, std::string_view id) {
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return;
+  if (!std::filesystem::is_regular_file(path, ignored)) return;  // a FIFO has been read
   if (Handle::parse(read_file(path, kMaxHandleBytes), path.string()).id == id) std::filesystem::remove(path, ignored);
 }
 

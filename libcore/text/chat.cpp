@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/present.h"
 #include "text/chat_mask.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
@@ -46,9 +47,9 @@ struct TemplateText {
 // chat_template.jinja wins; the source is empty where there is no template.
 TemplateText template_in(const std::filesystem::path& model_dir) {
   TemplateText found{"", (model_dir / "tokenizer_config.json").string(), Json::object()};
-  if (std::filesystem::exists(found.origin)) found.config = Json::parse(read_file(found.origin), found.origin);
+  if (is_present(found.origin)) found.config = Json::parse(read_file(found.origin), found.origin);
   std::filesystem::path jinja = model_dir / "chat_template.jinja";
-  bool own_file = std::filesystem::exists(jinja);
+  bool own_file = is_present(jinja);
   found.source = own_file ? read_file(jinja) : template_of(found.config, found.origin);
   found.origin = own_file ? jinja.string() : found.origin + ": chat_template";
   return found;

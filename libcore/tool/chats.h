@@ -28,9 +28,13 @@ struct Chats {
 // (applied here). Rows that cannot be used keep the reason; kData if there is no row at all.
 Chats read_chats(app::Invocation& invocation, const text::ChatEncoder& encoder, int64_t positions);
 
-// Where void rows of --data go: --rejected, else beside it. kUsage: the data itself; kCantCreate: something published.
+// kCantCreate if `file` holds anything but reasons of void rows.
+void refuse_foreign(const std::filesystem::path& file);
+// Where void rows of --data go: --rejected, else beside it; nowhere (empty) beside a pipe. kUsage: the data itself;
+// kCantCreate: something published, or --rejected holds anything else.
 std::filesystem::path rejected_file(app::Invocation& invocation);
-// Rows that cannot be used, with their reasons, beside the run: they are void positions, never a stop.
+// Rows that cannot be used, with their reasons, beside the run (an empty `file`: only counted): they are void
+// positions, never a stop.
 void write_rejected(app::Invocation& invocation, const std::vector<text::ChatRow>& rows,
                     const std::filesystem::path& file);
 

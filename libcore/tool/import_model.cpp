@@ -9,6 +9,7 @@
 #include "arch/eagle3.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/present.h"
 #include "ckpt/draft.h"
 #include "text/chat.h"
 #include "tool/compare_values.h"
@@ -183,7 +184,7 @@ bool is_draft(const ImportOptions& options) {
   if (!options.draft_config.empty() || !options.target.empty()) return true;
   std::error_code ignored;
   fs::path config = options.source / "config.json";
-  if (!fs::exists(config, ignored)) return !fs::is_directory(options.source, ignored);
+  if (!is_present(config)) return !fs::is_directory(options.source, ignored);
   return Json::parse(read_file(config), config.string()).contains("draft_vocab_size");
 }
 

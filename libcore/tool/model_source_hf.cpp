@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/present.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 #include "tool/compare_values.h"
@@ -160,7 +161,7 @@ void check_side_files(const fs::path& dir) {
   std::error_code ignored;
   for (std::string_view name : kSideFiles) {
     fs::path file = dir / name;
-    if (!name.ends_with(".json") || !fs::exists(file, ignored)) continue;
+    if (!name.ends_with(".json") || !is_present(file)) continue;
     Json json = Json::parse(read_file(file), file.string());
     SF_CHECK(json.is_object(), Exit::kData, "{}: wanted an object, found {}", file.string(), json.type_name());
   }
@@ -175,9 +176,8 @@ void write_unsynced(const fs::path& path, std::string_view text) {
 }
 
 void copy_side_files(const fs::path& from, const fs::path& to) {
-  std::error_code ignored;
   for (const char* name : kSideFiles)
-    if (fs::exists(from / name, ignored)) write_unsynced(to / name, read_file(from / name));
+    if (is_present(from / name)) write_unsynced(to / name, read_file(from / name));
 }
 
 ckpt::TensorSource converted(const StoredTensor& tensor, const std::string& name, Dtype as) {
@@ -188,7 +188,7 @@ ckpt::TensorSource converted(const StoredTensor& tensor, const std::string& name
 ModelSource source_from_directory(const fs::path& dir, std::optional<Dtype> dtype, const std::string& tied_from) {
   TensorSet from = open_tensors(dir);
   std::error_code ignored;
-  SF_CHECK(fs::exists(dir / "tokenizer.json", ignored), Exit::kNoInput,
+  SF_CHECK(is_present(dir / "tokenizer.json"), Exit::kNoInput,
            "{} has no tokenizer.json; save it from the model's fast tokenizer into that directory", dir.string());
   text::Tokenizer::open(dir / "tokenizer.json");  // a stage that we cannot run is refused now, not at the first row
   check_side_files(dir);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/present.h"
 #include "stream/feature_dir.h"
 #include "tool/tensor_set.h"
 
@@ -135,7 +136,7 @@ Inspection inspect_rows(const std::filesystem::path& dir, const stream::Contract
 
 Inspection inspect(const std::filesystem::path& path, bool digests) {
   std::error_code ignored;
-  if (std::filesystem::exists(path / "contract.json", ignored))
+  if (is_present(path / "contract.json"))
     if (std::optional<stream::Contract> contract = stream::published_contract(path))
       return inspect_rows(path, *contract);
   TensorSet set = open_tensors(path);

@@ -9,6 +9,7 @@
 #include "arch/eagle3.h"
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/present.h"
 #include "ckpt/draft.h"
 #include "stream/feature_dir.h"
 #include "tool/names.h"
@@ -112,8 +113,7 @@ void check_vocab_map(const ckpt::Checkpoint& open, Problems& problems) {
 // A directory that cannot be opened as a checkpoint is not whole, and that is the answer, not an accident.
 std::optional<ckpt::Checkpoint> opened(const std::filesystem::path& dir, Problems& problems) {
   std::error_code ignored;
-  SF_CHECK(std::filesystem::is_directory(dir, ignored), Exit::kNoInput, "{}: no such checkpoint directory",
-           dir.string());
+  if (!std::filesystem::is_directory(dir, ignored)) ckpt::Checkpoint::open(dir);  // says what it is
   try {
     return ckpt::Checkpoint::open(dir);
   } catch (const Error& error) {
@@ -127,7 +127,7 @@ std::optional<ckpt::Checkpoint> opened(const std::filesystem::path& dir, Problem
 
 Problems verify(const std::filesystem::path& dir) {
   std::error_code ignored;
-  if (std::filesystem::exists(dir / "contract.json", ignored)) return verify_features(dir);
+  if (is_present(dir / "contract.json")) return verify_features(dir);
   Problems problems;
   std::optional<ckpt::Checkpoint> found = opened(dir, problems);
   if (!found) return problems;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/present.h"
 #include "ckpt/gguf.h"
 #include "ckpt/torch_file.h"
 #include "tool/model_source.h"
@@ -55,7 +56,7 @@ void add_directory(const fs::path& dir, TensorSet& set) {
   set.digests = open.manifest().digests;
   // A run's moments lie beside the model: they are as much of what was published.
   std::error_code ignored;
-  if (fs::path moments = dir / "optimizer.safetensors"; open.has_manifest() && fs::exists(moments, ignored))
+  if (fs::path moments = dir / "optimizer.safetensors"; open.has_manifest() && is_present(moments))
     add_file(ckpt::SafetensorsFile::open(moments), set);
 }
 
@@ -93,7 +94,7 @@ void add_torch(const fs::path& path, TensorSet& set) {
 void add_torch_directory(const fs::path& dir, TensorSet& set) {
   std::set<std::string> files{"pytorch_model.bin"};
   std::error_code ignored;
-  if (fs::path index = dir / "pytorch_model.bin.index.json"; !fs::exists(dir / "pytorch_model.bin", ignored)) {
+  if (fs::path index = dir / "pytorch_model.bin.index.json"; !is_present(dir / "pytorch_model.bin")) {
     files.clear();
     Json json = Json::parse(read_file(index), index.string());
     for (const auto& [tensor, file] : json.at("weight_map").as_object()) {
@@ -111,7 +112,7 @@ bool has_pickled_weights_only(const fs::path& dir) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(dir, ignored))
     if (entry.path().extension() == ".safetensors") return false;
-  return fs::exists(dir / "pytorch_model.bin", ignored) || fs::exists(dir / "pytorch_model.bin.index.json", ignored);
+  return is_present(dir / "pytorch_model.bin") || is_present(dir / "pytorch_model.bin.index.json");
 }
 
 // A converted tensor is made in order: whoever reads it gets it whole, once.

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 
 #include "base/error.h"
+#include "base/new_dirs.h"
 #include "ckpt/checkpoint.h"
 #include "config/apply.h"
 #include "tool/export_model.h"
@@ -23,9 +25,17 @@
 namespace sf::tool {
 namespace {
 
+// A stop between two pieces of work leaves nothing behind; before the first the signal itself does.
+void end_if_asked(app::Invocation& invocation) {
+  if (invocation.stop() != app::Stop::kFinishStep) return;
+  fail(static_cast<Exit>(128 + invocation.stop_signal()), "stopped by signal {}; nothing was published",
+       invocation.stop_signal());
+}
+
 Reporter reporter(app::Invocation& invocation) {
   return {.progress =
               [&](std::string_view what, uint64_t done, uint64_t total) {
+                end_if_asked(invocation);
                 invocation.progress(what, static_cast<int64_t>(done), static_cast<int64_t>(total), "");
               },
           .note = [&](std::string_view text) { invocation.log(text); },
@@ -76,6 +86,14 @@ void refuse_existing_output(const app::Invocation& invocation) {
            "{} exists already; remove it or choose another -o", out.string());
 }
 
+// Parents of the output that are missing are made, and go again if nothing comes of it.
+void publish(app::Invocation& invocation, const std::function<std::filesystem::path()>& make) {
+  std::filesystem::path out = invocation.get("output");
+  if (!out.has_filename()) out = out.parent_path();
+  NewDirs parents(out.parent_path());
+  print_published(invocation, make());
+}
+
 InitDraftOptions draft_options(app::Invocation& invocation) {
   config::Settings& settings = invocation.settings();
   InitDraftOptions options{.target = invocation.get("target"),
@@ -124,7 +142,7 @@ int init_dflash_verb(app::Invocation& invocation) {
   if (invocation.plan_only())
     print_record(invocation, plan_dflash(options));
   else
-    print_published(invocation, init_dflash(options));
+    publish(invocation, [&] { return init_dflash(options); });
   return 0;
 }
 
@@ -141,7 +159,7 @@ int init_model_verb(app::Invocation& invocation) {
   if (invocation.plan_only())
     print_record(invocation, plan_model(options));
   else
-    print_published(invocation, init_model(options));
+    publish(invocation, [&] { return init_model(options); });
   return 0;
 }
 
@@ -153,7 +171,7 @@ int init_draft_verb(app::Invocation& invocation) {
   if (invocation.plan_only())
     print_record(invocation, plan_draft(options));
   else
-    print_published(invocation, init_draft(options));
+    publish(invocation, [&] { return init_draft(options); });
   return 0;
 }
 
@@ -179,7 +197,7 @@ int shard_export_verb(app::Invocation& invocation) {
                         .to = invocation.get("to"),
                         .dtype = dtype_option(invocation),
                         .report = reporter(invocation)};
-  print_published(invocation, export_model(options));
+  publish(invocation, [&] { return export_model(options); });
   return 0;
 }
 
@@ -190,7 +208,7 @@ int shard_import_verb(app::Invocation& invocation) {
                         .draft_config = invocation.get("draft-config", ""),
                         .dtype = dtype_option(invocation),
                         .report = reporter(invocation)};
-  print_published(invocation, import_model(options));
+  publish(invocation, [&] { return import_model(options); });
   return 0;
 }
 

@@ -101,6 +101,38 @@ TEST(Run, AStopRequestIsSeenAndStays) {
   EXPECT_EQ(ended.status, 75);
 }
 
+TEST(Run, AStopBeforeAnybodyLooksEndsTheProcessAtOnce) {
+  Ended ended = run([](Invocation&) {
+    raise(SIGTERM);
+    return 0;
+  });
+  EXPECT_EQ(ended.status, -SIGTERM);
+  EXPECT_EQ(ended.err, "sf-test[0]: stopped before anything was begun\n");
+}
+
+TEST(Run, AStoppedVerbLeavesTheResultFileAsItWas) {
+  std::filesystem::path file = std::filesystem::temp_directory_path() / ("sf-run-kept-" + std::to_string(getpid()));
+  write_atomic(file, "precious\n");
+  auto act = [&](Invocation& call) {
+    call.result("half of it");
+    return 128 + SIGTERM;
+  };
+  EXPECT_EQ(run(act, {"-o", file.string()}).status, 128 + SIGTERM);
+  EXPECT_EQ(read_file(file), "precious\n");
+  std::filesystem::remove(file);
+}
+
+TEST(Run, AVerbCannotReadAnOptionThatIsNotItsOwn) {
+  auto act = [](Invocation& call) { return call.has("output") ? 0 : 1; };
+  EXPECT_EQ(run(act, {"-o", "/nonexistent/x"}).status, 70);
+}
+
+TEST(Run, ControlCharactersOfAMessageAreShownNotObeyed) {
+  auto act = [](Invocation&) -> int { fail(Exit::kData, "no \033[31mfile\na\xff"); };
+  Ended ended = run(act);
+  EXPECT_EQ(ended.err, "sf-test[0]: error: no \\x1b[31mfile\\na\\xff\n");
+}
+
 TEST(Run, ACheckpointRequestIsToldOnce) {
   Ended ended = run([](Invocation& call) {
     raise(SIGUSR2);
@@ -110,7 +142,8 @@ TEST(Run, ACheckpointRequestIsToldOnce) {
 }
 
 TEST(Run, ASecondRequestLaterEndsTheProcessAtOnce) {
-  Ended ended = run([](Invocation&) {
+  Ended ended = run([](Invocation& call) {
+    call.stop();
     raise(SIGTERM);
     usleep(2'100'000);
     raise(SIGTERM);
