@@ -40,6 +40,7 @@ std::vector<std::filesystem::path> write_page(const std::string& page, const std
   };
   try {
     write(out, page);
+    if (std::filesystem::is_other(out)) return files;  // a device or FIFO: no place for files beside it
     for (const Chart& chart : charts) {
       std::filesystem::path file = out;
       write(file.replace_filename(out.stem().string() + "-" + chart.name + ".svg"), standalone(chart.svg));
