@@ -38,15 +38,15 @@ _sf_eval() {
       case $prev in
         --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --prompts) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --limit) COMPREPLY=(); return ;;
         -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --limit) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --set) COMPREPLY=($(compgen -W 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.ignore_eos=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--target --prompts --limit --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--target --prompts --output --limit --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     merge)
       case $prev in

@@ -217,7 +217,7 @@ int shard_reshard_verb(app::Invocation& invocation) {
       .checkpoint = invocation.positional().front(), .out = invocation.get("output"), .report = reporter(invocation)};
   if (invocation.has("shard-bytes"))
     options.shard_bytes = bytes_from_text(invocation.get("shard-bytes"), "--shard-bytes");
-  print_published(invocation, reshard(options));
+  publish(invocation, [&] { return reshard(options); });
   return 0;
 }
 
