@@ -158,7 +158,6 @@ void copy_files(const fs::path& from, const Json& config, const fs::path& to) {
 
 // They are copied as they are; one that nobody could read would be found out only at the first row.
 void check_side_files(const fs::path& dir) {
-  std::error_code ignored;
   for (std::string_view name : kSideFiles) {
     fs::path file = dir / name;
     if (!name.ends_with(".json") || !is_present(file)) continue;
@@ -187,7 +186,6 @@ ckpt::TensorSource converted(const StoredTensor& tensor, const std::string& name
 
 ModelSource source_from_directory(const fs::path& dir, std::optional<Dtype> dtype, const std::string& tied_from) {
   TensorSet from = open_tensors(dir);
-  std::error_code ignored;
   SF_CHECK(is_present(dir / "tokenizer.json"), Exit::kNoInput,
            "{} has no tokenizer.json; save it from the model's fast tokenizer into that directory", dir.string());
   text::Tokenizer::open(dir / "tokenizer.json");  // a stage that we cannot run is refused now, not at the first row
