@@ -24,6 +24,9 @@ and otherwise left alone.
 An unknown key ends with 64 and a suggestion, a value of the wrong type or out
 of range with 78; both name file, line and column.
 A key that is given but used by nothing in a run is an error too (78).
+A file's key that this run has no use for is named in a warning; given with
+.Fl Fl set
+it ends the run with 78.
 With
 .Fl Fl set
 a key that the verb does not read is refused (64): it speaks to one verb, a file

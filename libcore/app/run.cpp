@@ -285,19 +285,28 @@ void refuse_second_owners(const std::vector<std::string>& lines) {
              lines[i - 1], lines[i]);
 }
 
+// A file serves many commands, so a key of it may be idle in one of them, and is said to be. A key typed for this very
+// command is a wish; only the reference's own words for tables that a draft has none of are taken without one.
+bool asked_for_nothing(const config::Settings& settings, std::string_view line) {
+  std::string_view key = line.substr(std::min(line.size(), line.find(' ') + 1));
+  key = key.substr(0, key.find('='));
+  return settings.origin(key) == "--set" && line.find(" to 0 tables") == std::string_view::npos;
+}
+
 }  // namespace
 
 void settle_settings(Invocation& invocation) {
   config::Settings& settings = invocation.settings();
   refuse_second_owners(settings.echo());
+  std::string left;
   for (const std::string& line : settings.echo(!invocation.has("verbose"))) {
-    if (line.find(" to 0 ") == std::string::npos)
-      invocation.log(line);
+    bool idle = line.find(" to 0 ") != std::string::npos;
+    if (idle && asked_for_nothing(settings, line))
+      left += fmt::format("{}{}", left.empty() ? "" : ", ", line);
     else
-      invocation.warn(line);
+      idle ? invocation.warn(line) : invocation.log(line);
   }
   if (fault("app.skip_settle")) return;
-  std::string left;
   for (const std::string& key : settings.unapplied())
     left += fmt::format("{}{} ({})", left.empty() ? "" : ", ", key, settings.origin(key));
   SF_CHECK(left.empty(), Exit::kConfig, "set, but used by nothing in this run: {}; remove it", left);

@@ -79,7 +79,7 @@ void add_engine(std::vector<Key>& keys) {
           whole("engine.threads", 0, 0, 4096,
                 "threads a rank; 0: the CPUs it may use, divided by the ranks on this host"),
           word("engine.mode", "keep", {"keep", "recompute", "offload", "auto"},
-               "for backward: keep the graph, rebuild it, rebuild it from boundaries kept in a file; auto: by segment"),
+               "for backward: keep the graph, rebuild it, or from boundaries in a file; auto: by segment"),
           word("engine.memory", "", {},
                "bytes a rank may use, as 8GiB, within which mode auto chooses; default: the host's"),
           word("engine.compute_dtype", "fp32", {"fp32", "bf16"}, "type of gathered parameters and activations"),

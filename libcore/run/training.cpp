@@ -90,7 +90,9 @@ engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::Mode
   options.poison = engine.flag("engine.poison");
   options.call_deadline_s = engine.number("engine.call_deadline_s");
   options.spill_dir = invocation.get("output", ".");
-  options.host_dir = Apply(settings, "tables of residency host", "engine").word("shard.host_dir");
+  auto on_host = [](const auto& table) { return table.second == plan::Residency::kHost; };
+  auto count = std::count_if(options.schedule.tables.begin(), options.schedule.tables.end(), on_host);
+  options.host_dir = Apply(settings, fmt::format("{} files of host tables", count), "engine").word("shard.host_dir");
   return options;
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/hash.h"
+#include "base/utf8.h"
 
 namespace sf::stream {
 namespace {
@@ -76,17 +77,12 @@ Frame next_frame(std::span<const std::byte> bytes, size_t& at, Kind wanted, bool
   return frame;
 }
 
-// At most kMaxReasonBytes of text that JSON readers accept: bytes that are not UTF-8 (a cut character, too) become '?'.
+// Bytes that are not UTF-8 are spelled out; a cut falls between two characters.
 std::string bounded_reason(std::string_view reason) {
-  std::string text(reason.substr(0, kMaxReasonBytes));
-  try {
-    Json::parse(Json(text).dump(), "reason");
-  } catch (const Error&) {
-    for (char& letter : text) {
-      if (static_cast<unsigned char>(letter) >= 0x80) letter = '?';
-    }
-  }
-  return text;
+  std::string text = printable(reason);
+  size_t end = std::min(text.size(), kMaxReasonBytes);
+  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end);
 }
 
 NamedTensor tensor_of(const Json& json, uint64_t& total, uint64_t max_bytes) {

@@ -24,6 +24,11 @@ for step in 0 150; do
     { cat ../err; die "score of step $step"; }
 done
 cp step150.jsonl verdicts/
+mkdir shards
+for i in 0 1; do
+  sf-eval score aime/answers.jsonl --questions aime/questions.jsonl --shard $i/2 -o shards/$i.jsonl >/dev/null 2>../err ||
+    { cat ../err; die "score of shard $i"; }
+done
 sf-init draft dflash --target target -o dflash0 >/dev/null 2>../err || { cat ../err; die dflash0; }
 sf-capture features -c run.toml --target target --draft dflash0 --data chats.jsonl -o features-dflash >/dev/null 2>../err ||
   { cat ../err; die features-dflash; }

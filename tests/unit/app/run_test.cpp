@@ -231,6 +231,17 @@ TEST(Run, ASettingThatTwoRoomsApplyIsRefused) {
   EXPECT_NE(twice.err.find("applied training.unroll=3 to 1 segment by engine"), std::string::npos) << twice.err;
 }
 
+TEST(Run, AKeySetForThisCommandThatReachesNothingIsAnError) {
+  auto body = [](Invocation& call) {
+    call.settings().applied("training.unroll", "3", "0 drafts", "train");
+    settle_settings(call);
+    return 0;
+  };
+  Ended ended = run(body, {"--set", "training.unroll=3"});
+  EXPECT_EQ(ended.status, 78);
+  EXPECT_NE(ended.err.find("applied training.unroll=3 to 0 drafts by train"), std::string::npos) << ended.err;
+}
+
 TEST(Run, AppliedToNothingIsAWarning) {
   Ended ended = run(
       [](Invocation& call) {

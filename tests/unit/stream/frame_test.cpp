@@ -209,9 +209,11 @@ TEST(Frame, AVoidReasonThatIsNotUtf8OrTooLongStillTravels) {
   Sample sample;
   sample.void_reason = "bad \xff byte";
   size_t used = 0;
-  EXPECT_EQ(decode_record(span_of(encode_record(sample)), used).void_reason, "bad ? byte");
+  EXPECT_EQ(decode_record(span_of(encode_record(sample)), used).void_reason, "bad \\xff byte");
   sample.void_reason = std::string(5000, 'x');
   EXPECT_EQ(decode_record(span_of(encode_record(sample)), used).void_reason->size(), kMaxReasonBytes);
+  sample.void_reason = std::string(kMaxReasonBytes - 1, 'x') + "\u00e9";
+  EXPECT_EQ(decode_record(span_of(encode_record(sample)), used).void_reason->size(), kMaxReasonBytes - 1);
 }
 
 TEST(Place, EveryEpochVisitsEachRowOnceInAnotherOrder) {
