@@ -167,7 +167,7 @@ int to_stream(app::Invocation& invocation, Capture& capture) {
   stream::ProducerOptions options = producer_options(invocation, capture);
   app::settle_settings(invocation);
   bool by_file = invocation.has("handle-file");
-  if (by_file) refuse_to_replace(invocation.get("handle-file"));
+  if (by_file) stream::refuse_all_but_handle(invocation.get("handle-file"));
   if (!by_file && is_pipe(STDOUT_FILENO)) options.life_fd = STDOUT_FILENO;
   uint64_t rows = capture.contract.rows, seed = capture.contract.order_seed;
   stream::Producer producer(

@@ -153,6 +153,13 @@ void write_index(const fs::path& path, const std::vector<Entry>& entries) {
   write_atomic(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
+void make_dirs(const fs::path& dir) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  SF_CHECK(!error, exit_of_errno(error.value(), Exit::kCantCreate), "cannot create {}: {}", dir.string(),
+           error.message());
+}
+
 // The contract of rows to come, or the comparison with the one of rows that are there.
 void begin_contract(const Contract& contract, const fs::path& partial, bool first) {
   fs::path file = partial / "contract.json";
@@ -175,7 +182,12 @@ std::optional<Contract> published_contract(const fs::path& dir) {
 FeatureWriter::FeatureWriter(const fs::path& dir, const Contract& contract, int writer, std::string_view who)
     : dir_(dir), partial_(partial_of(dir)), contract_(contract), writer_(writer) {
   SF_CHECK(!fs::exists(dir_), Exit::kCantCreate, "{} exists already; choose another name or remove it", dir_.string());
-  NewDirs made(partial_);  // those that are empty at the end of the constructor go again
+  // Only writer 0 takes back what it made: to another's eyes the directory is empty until writer 0 was there.
+  NewDirs made;
+  if (writer_ == 0)
+    made = NewDirs(partial_);
+  else
+    make_dirs(partial_);
   if (writer_ == 0) lock_ = DirLock::acquire(partial_, who);
   try {
     begin_contract(contract_, partial_, writer_ == 0);

@@ -122,4 +122,11 @@ std::vector<score::Scores> read_all_scores(const std::filesystem::path& path, bo
   return all;
 }
 
+void refuse_among_inputs(const std::filesystem::path& out, const std::string& input) {
+  std::error_code ignored;
+  std::filesystem::path dir = out.has_parent_path() ? out.parent_path() : std::filesystem::path(".");
+  SF_CHECK(!std::filesystem::equivalent(out, input, ignored) && !std::filesystem::equivalent(dir, input, ignored),
+           Exit::kCantCreate, "{} is read here, and {} would be part of it; choose another -o", input, out.string());
+}
+
 }  // namespace sf::tool

@@ -32,4 +32,8 @@ std::vector<std::filesystem::path> scores_files(const std::filesystem::path& pat
 // The same, read, by step.
 std::vector<score::Scores> read_all_scores(const std::filesystem::path& path, bool repair);
 
+// An output must not be one of the files that are read, nor lie among them, where it would be read next time
+// (kCantCreate).
+void refuse_among_inputs(const std::filesystem::path& out, const std::string& input);
+
 }  // namespace sf::tool

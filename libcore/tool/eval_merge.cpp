@@ -61,6 +61,7 @@ Json whole_header(const std::vector<Part>& parts) {
 
 int eval_merge(app::Invocation& invocation) {
   std::filesystem::path out = invocation.get("output");
+  refuse_among_inputs(out, invocation.positional().front());
   std::vector<Part> parts;
   for (const std::filesystem::path& file : scores_files(invocation.positional().front()))
     parts.push_back(part_of(file));

@@ -161,6 +161,7 @@ void write_out(app::Invocation& invocation, const report::EvalPage& page) {
   if (!invocation.has("output") || invocation.plan_only()) return;
   std::filesystem::path out = invocation.get("output");
   refuse_to_replace(out);
+  refuse_among_inputs(out, invocation.positional().front());
   for (const std::filesystem::path& file : report::write_page(report::page_of(page), report::charts_of(page), out))
     invocation.log("wrote " + file.string());
 }
@@ -251,7 +252,7 @@ int eval_compare(app::Invocation& invocation) {
     files.push_back(std::move(scores));
   files[0].header.set("label", files[0].label() + " (reference)");
   EvalSeries series = series_of(std::move(files), "");
-  show(invocation, series_lines(series, invocation.has("output") ? 0 : columns()), series_json(series));
+  show(invocation, series_lines(series, columns()), series_json(series));
   return passes(invocation, last_rate(series));
 }
 

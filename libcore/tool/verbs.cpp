@@ -197,6 +197,7 @@ int shard_export_verb(app::Invocation& invocation) {
                         .to = invocation.get("to"),
                         .dtype = dtype_option(invocation),
                         .report = reporter(invocation)};
+  end_if_asked(invocation);  // from here on a stop waits for the end of a piece of work
   publish(invocation, [&] { return export_model(options); });
   return 0;
 }
@@ -217,6 +218,7 @@ int shard_reshard_verb(app::Invocation& invocation) {
       .checkpoint = invocation.positional().front(), .out = invocation.get("output"), .report = reporter(invocation)};
   if (invocation.has("shard-bytes"))
     options.shard_bytes = bytes_from_text(invocation.get("shard-bytes"), "--shard-bytes");
+  end_if_asked(invocation);  // from here on a stop waits for the end of a piece of work
   publish(invocation, [&] { return reshard(options); });
   return 0;
 }

@@ -133,3 +133,31 @@ kill -TERM $first; got=0; wait $first || got=$?
 [ $got = 75 ] || { cat err; die "two ranks ended with $got"; }
 [ "$(grep -c "learning_rate was" err)" = 1 ] || { cat err; die "a difference was told twice"; }
 [ "$(grep -c "state:" err)" = 1 ] && [ "$(grep -cE "warning: rank [01] " err)" = 2 ] || { cat err; die "the state was told again"; }
+
+# An output never takes the place of an input, nor of a file that is not its own.
+cp chats.jsonl precious.jsonl
+expect 73 sf-capture features -c run.toml --target target --draft draft0 --data precious.jsonl --handle-file precious.jsonl
+says "holds no handle"; cmp chats.jsonl precious.jsonl || die "the data were replaced by a handle"
+mkdir shards
+for i in 0 1; do
+  sf-eval score "$here/../../man/examples/aime/answers.jsonl" --questions "$here/../../man/examples/aime/questions.jsonl" \
+    --shard $i/2 -o shards/$i.jsonl >/dev/null 2>err || { cat err; die "shard $i"; }
+done
+for out in shards/0.jsonl shards/new.jsonl; do
+  expect 73 sf-eval merge shards -o $out; says "would be part of it"
+done
+sf-eval merge shards -o merged.jsonl >/dev/null 2>err || { cat err; die merge; }
+expect 73 sf-eval report merged.jsonl -o merged.jsonl
+sf-eval compare merged.jsonl --against merged.jsonl -o compared >/dev/null 2>err || { cat err; die "compare -o"; }
+[ -s compared ] || die "compare -o wrote nothing"
+
+# A stop in the middle of a checkpoint leaves nothing of it.
+for verb in "sf-shard export target --to hf" "sf-shard reshard target"; do
+  for wait in 0.005 0.02 0.04; do
+    rm -rf stopped
+    $verb -o stopped >/dev/null 2>err & pid=$!
+    sleep $wait; kill -TERM $pid 2>/dev/null || true
+    wait $pid || true
+    [ -z "$(find . -maxdepth 1 -name '.stopped.tmp*' -print -quit)" ] || die "$verb left a half-written directory"
+  done
+done
