@@ -4,25 +4,13 @@
 #include <algorithm>
 #include <array>
 
+#include "base/utf8.h"
+
 namespace sf::score {
 namespace {
 
 bool is_continuation(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
-}
-
-// Bytes of a well-formed character at `at` (shortest form, no surrogate, at most U+10FFFF); 0 if it is none.
-size_t well_formed(std::string_view text, size_t at) {
-  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
-  unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  size_t size = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || at + size > text.size()) return 0;
-  for (size_t i = 1; i < size; ++i)
-    if (!is_continuation(text[at + i])) return 0;
-  if ((first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F)) return 0;
-  if ((first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F)) return 0;
-  return size;
 }
 
 constexpr std::array<std::string_view, 21> kWideSpaces = {
@@ -51,7 +39,7 @@ bool all_digits(std::string_view text) {
 }
 
 size_t character_size(std::string_view text, size_t at) {
-  size_t size = well_formed(text, at);
+  size_t size = utf8_length(text, at);
   return size == 0 ? 1 : size;
 }
 
@@ -66,7 +54,7 @@ std::string_view last_characters(std::string_view text, size_t count) {
   for (; count > 0 && at > 0; --count) {
     size_t back = 1;
     while (back < 4 && back < at && is_continuation(text[at - back])) ++back;
-    at -= well_formed(text, at - back) == back ? back : 1;
+    at -= utf8_length(text, at - back) == back ? back : 1;
   }
   return text.substr(at);
 }
@@ -155,7 +143,7 @@ size_t find_lowered(std::string_view text, std::string_view word, size_t from) {
 
 bool valid_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
-    size_t size = well_formed(text, at);
+    size_t size = utf8_length(text, at);
     if (size == 0) return false;
     at += size;
   }
@@ -166,7 +154,7 @@ std::string repaired_utf8(std::string_view text) {
   std::string result;
   result.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
-    size_t size = well_formed(text, at);
+    size_t size = utf8_length(text, at);
     if (size == 0)
       result += "\xEF\xBF\xBD", ++at;
     else
