@@ -94,7 +94,7 @@ _sf_eval() {
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--questions --rule --pattern --allow-unfinished --last-number --partial --repair --shard --explain --fail-under --label --step --again --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--questions --rule --pattern --allow-unfinished --last-number --partial --repair --shard --explain --fail-under --verl --label --step --again --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     *)
       case $prev in

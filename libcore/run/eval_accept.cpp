@@ -131,6 +131,7 @@ int eval_accept(app::Invocation& invocation) {
   int64_t draft_tokens = invocation.settings().get_int("speculation.draft_tokens");
   invocation.settings().applied("speculation.draft_tokens", std::to_string(draft_tokens), "each verification", "gen");
   EncodedPrompts prompts = encode_prompts(invocation, target);
+  invocation.stop();  // from here on a request to stop ends with what was done, said
   app::settle_settings(invocation);
   int64_t total = static_cast<int64_t>(prompts.encoded.size());
   Answers plain, drafted;
@@ -143,7 +144,12 @@ int eval_accept(app::Invocation& invocation) {
   gen::GenerateStats plain_stats = gen::generate(target.model, prompts.encoded, options, keep(plain, "plain decoding"));
   gen::SpeculativeStats stats =
       gen::speculate(target.model, draft, prompts.encoded, options, draft_tokens, keep(drafted, "with the draft"));
-  if (invocation.stop() != app::Stop::kNone) return 128 + invocation.stop_signal();
+  if (invocation.stop() != app::Stop::kNone) {
+    invocation.log(fmt::format(
+        "stopped: {} of {} prompts answered plainly, {} with the draft; nothing is kept, since both are compared whole",
+        plain_stats.prompts, total, stats.all.prompts));
+    return 128 + invocation.stop_signal();
+  }
   std::optional<Equality> equality;
   if (options.sampling.greedy()) equality = compare(plain, drafted);
   Timing timing = time_both(target, draft, prompts.encoded, options, draft_tokens);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "score/rows.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 
@@ -83,6 +85,10 @@ void note_unknown(const Json& row, std::set<std::string>& unknown) {
   }
 }
 
+std::string place(std::string_view origin, size_t line) {
+  return fmt::format("{}:{}", origin, line);
+}
+
 std::string plain(const Json& value) {
   return value.is_string() ? value.as_string() : value.dump();
 }
@@ -113,9 +119,13 @@ std::optional<std::string> gold_of(const Json& row, Names names) {
   return std::string(box.content->of(solution->as_string()));
 }
 
-std::string id_of(const Json& row, std::string otherwise) {
+// `where` is "ORIGIN:LINE". An id is a text or a whole number: anything else would be another id in the next tool.
+std::string id_of(const Json& row, std::string otherwise, const std::string& where) {
   const Json* id = find_any(row, kIds);
-  return id ? plain(*id) : otherwise;
+  if (!id) return otherwise;
+  SF_CHECK(id->is_int() || (id->is_string() && !id->as_string().empty()), Exit::kData,
+           "{}: the id is {}; wanted a text or a whole number", where, id->dump());
+  return plain(*id);
 }
 
 bool prompt_opens_thinking(std::string_view prompt) {
@@ -139,6 +149,14 @@ int64_t tokens_of(const Json& row) {
   return std::count(mask->as_array().begin(), mask->as_array().end(), Json(1));
 }
 
+std::optional<int64_t> sample_of(const Json& row, const std::string& where) {
+  const Json* sample = find_any(row, kSamples);
+  if (!sample) return std::nullopt;
+  SF_CHECK(sample->is_int() && sample->as_int() >= 0 && sample->as_int() <= INT32_MAX, Exit::kData,
+           "{}: the sample is {}; wanted a whole number from 0 to {}", where, sample->dump(), INT32_MAX);
+  return sample->as_int();
+}
+
 std::optional<int64_t> whole(const Json* value) {
   return value && value->is_int() ? std::optional(value->as_int()) : std::nullopt;
 }
@@ -157,7 +175,7 @@ void flatten(const Json& value, std::vector<std::string>& into) {
 std::vector<AnswerRow> harness_answers(const Json& row, size_t line, std::string_view origin) {
   const Json& doc = row.at("doc");
   const Json* number = row.find("doc_id");
-  Question question{id_of(doc, number ? plain(*number) : std::to_string(line)), "", ""};
+  Question question{id_of(doc, number ? plain(*number) : std::to_string(line), place(origin, line)), "", ""};
   if (const Json* text = find_any(doc, kTexts)) question.text = words_of(*text, "user");
   std::optional<std::string> gold = gold_of(doc, kGolds);
   if (!gold && row.find("target")) gold = plain(row.at("target"));
@@ -180,7 +198,7 @@ AnswerRow verl_answer(const Json& row, size_t line, std::string_view origin) {
   const Json &input = row.at("input"), &output = row.at("output");
   SF_CHECK(input.is_string() && output.is_string(), Exit::kData, "{}:{}: input and output must be strings", origin,
            line);
-  AnswerRow answer{.id = id_of(row, "input-" + sha256_hex(input.as_string()).substr(0, 16)),
+  AnswerRow answer{.id = id_of(row, "input-" + sha256_hex(input.as_string()).substr(0, 16), place(origin, line)),
                    .text = output.as_string(),
                    .cut = cut_of(row),
                    .opened_thinking = prompt_opens_thinking(input.as_string()),
@@ -196,7 +214,7 @@ AnswerRow verl_answer(const Json& row, size_t line, std::string_view origin) {
 Question question_of(const Json& row, size_t line, std::string_view origin, std::set<std::string>& unknown) {
   SF_CHECK(row.is_object(), Exit::kData, "{}:{}: wanted an object, found {}", origin, line, row.type_name());
   note_unknown(row, unknown);
-  Question question{id_of(row, std::to_string(line)), "", ""};
+  Question question{id_of(row, std::to_string(line), place(origin, line)), "", ""};
   if (const Json* text = find_any(row, kTexts)) question.text = words_of(*text, "user");
   std::optional<std::string> gold = gold_of(row, kGolds);
   SF_CHECK(gold, Exit::kData,
@@ -213,8 +231,9 @@ std::vector<AnswerRow> answers_of(const Json& row, size_t line, std::string_view
   if (is_harness_row(row)) return harness_answers(row, line, origin);
   if (row.contains("input") && row.contains("output")) return {verl_answer(row, line, origin)};
   note_unknown(row, unknown);
-  AnswerRow answer{.id = id_of(row, std::to_string(line)),
-                   .sample = whole(find_any(row, kSamples)),
+  const std::string where = place(origin, line);
+  AnswerRow answer{.id = id_of(row, std::to_string(line), where),
+                   .sample = sample_of(row, where),
                    .cut = cut_of(row),
                    .tokens = tokens_of(row),
                    .step = whole(row.find("step"))};

@@ -39,6 +39,8 @@ void ScoresReader::take_header(std::string_view line) {
            header.get_int("v", 0), kScoresVersion);
   for (const char* key : {"rule", "rule_digest", "questions_digest"})
     SF_CHECK(header.contains(key) && header.at(key).is_string(), Exit::kData, "{}: the header has no {}", origin_, key);
+  SF_CHECK(header.contains("answers") && header.at("answers").is_int(), Exit::kData, "{}: the header has no answers",
+           origin_);
   scores_.header = std::move(header);
 }
 
@@ -71,8 +73,12 @@ void ScoresReader::take(std::string_view line) {
   scores_.answers.push_back(std::move(answer));
 }
 
-Scores ScoresReader::finish() {
+Scores ScoresReader::finish(bool may_lack) {
   SF_CHECK(line_ > 0, Exit::kData, "{}: empty", origin_);
+  scores_.origin = origin_;
+  const int64_t promised = scores_.header.at("answers").as_int(), found = std::ssize(scores_.answers);
+  SF_CHECK(found == promised || (may_lack && found < promised) || fault("score.cut_verdicts"), Exit::kData,
+           "{}: {} of the {} verdicts that its header promises; score the answers again", origin_, found, promised);
   auto before = [](const ScoredAnswer& a, const ScoredAnswer& b) {
     return a.question != b.question ? a.question < b.question : a.sample < b.sample;
   };
@@ -90,7 +96,7 @@ void require_comparable(const Scores& a, const Scores& b) {
     const Json *left = a.header.find(key), *right = b.header.find(key);
     std::string one = left ? left->dump() : "none", other = right ? right->dump() : "none";
     SF_CHECK(one == other, Exit::kProtocol,
-             "{} and {} cannot be compared: {} is {} and {}; score both by one rule over one set", a.label(), b.label(),
+             "{} and {} cannot be compared: {} is {} and {}; score both by one rule over one set", a.origin, b.origin,
              key, one, other);
   }
 }

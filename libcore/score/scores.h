@@ -23,7 +23,8 @@ struct ScoredAnswer {
 };
 
 struct Scores {
-  Json header;  // v, rule, rule_version, rule_digest, questions_digest, questions, shard, label, step, ...
+  std::string origin;  // the file, for messages
+  Json header;         // v, rule, rule_version, rule_digest, questions_digest, questions, shard, label, step, ...
   std::vector<std::string> ids;  // questions in order
   std::vector<ScoredAnswer> answers;
   std::string label() const;  // header's label, else "step N", else the rule's name
@@ -38,8 +39,9 @@ class ScoresReader {
  public:
   explicit ScoresReader(std::string origin) : origin_(std::move(origin)) {}
   void take(std::string_view line);
-  // Puts answers in order and checks that no (question, sample) occurs twice.
-  Scores finish();
+  // Puts answers in order. kData: a (question, sample) twice, or another number of answers than the header promises
+  // (fewer pass with `may_lack`: a half-written last line was left out).
+  Scores finish(bool may_lack = false);
 
  private:
   void take_header(std::string_view line);

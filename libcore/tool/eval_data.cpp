@@ -25,7 +25,10 @@ void say_unknown(app::Invocation& invocation, const std::filesystem::path& file,
     invocation.warn(fmt::format("{}: columns without meaning here: {}", file.string(), fmt::join(unknown, ", ")));
 }
 
-bool is_scores_file(const std::filesystem::path& file) {
+// A file of verdicts, whatever its name; temporary files of a writer, which begin with a dot, are none yet.
+bool is_scores_file(const std::filesystem::directory_entry& entry) {
+  const std::filesystem::path& file = entry.path();
+  if (!entry.is_regular_file() || file.filename().string().starts_with('.')) return false;
   UniqueFd fd = open_read(file);
   char bytes[4096];
   ssize_t size = ::read(fd.get(), bytes, sizeof bytes);
@@ -38,7 +41,7 @@ bool is_scores_file(const std::filesystem::path& file) {
 score::QuestionBook read_questions(app::Invocation& invocation, const std::filesystem::path& file) {
   score::QuestionBook book;
   std::set<std::string> unknown;
-  JsonLines lines = each_row(file, invocation.has("repair"), [&](const Json& row, size_t number) {
+  JsonLines lines = each_row(file, half_line(invocation.has("repair")), [&](const Json& row, size_t number) {
     book.add(score::question_of(row, number, file.string(), unknown));
   });
   SF_CHECK(book.size() > 0, Exit::kData, "{}: holds no question", file.string());
@@ -73,7 +76,7 @@ AnswerFile read_answers(app::Invocation& invocation, const std::filesystem::path
     SF_CHECK(question, Exit::kData, "{}:{}: there is no question {}", file.string(), number, row.id);
     take(std::move(row), *question);
   };
-  JsonLines lines = each_row(file, invocation.has("repair"), [&](const Json& row, size_t number) {
+  JsonLines lines = each_row(file, half_line(invocation.has("repair")), [&](const Json& row, size_t number) {
     if (number == 1 && score::is_facts_row(row)) {
       result.facts = row;
       return;
@@ -89,13 +92,13 @@ AnswerFile read_answers(app::Invocation& invocation, const std::filesystem::path
 
 score::Scores read_scores(const std::filesystem::path& file, bool repair) {
   score::ScoresReader reader(file.string());
-  each_line(file, repair, [&](std::string_view line, size_t) { reader.take(line); });
-  return reader.finish();
+  JsonLines lines = each_line(file, half_line(repair), [&](std::string_view line, size_t) { reader.take(line); });
+  return reader.finish(lines.dropped);
 }
 
 bool has_scores(const std::filesystem::path& dir) {
   for (const auto& entry : std::filesystem::directory_iterator(dir))
-    if (entry.is_regular_file() && entry.path().extension() == ".jsonl" && is_scores_file(entry.path())) return true;
+    if (is_scores_file(entry)) return true;
   return false;
 }
 
@@ -104,8 +107,7 @@ std::vector<std::filesystem::path> scores_files(const std::filesystem::path& pat
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     for (const auto& entry : std::filesystem::directory_iterator(path))
-      if (entry.is_regular_file() && entry.path().extension() == ".jsonl" && is_scores_file(entry.path()))
-        files.push_back(entry.path());
+      if (is_scores_file(entry)) files.push_back(entry.path());
     SF_CHECK(!files.empty(), Exit::kNoInput, "{}: holds no verdicts of sf-eval score", path.string());
   } else {
     files.push_back(path);
@@ -120,6 +122,16 @@ std::vector<score::Scores> read_all_scores(const std::filesystem::path& path, bo
   auto step = [](const score::Scores& scores) { return scores.header.get_int("step", -1); };
   std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return step(a) < step(b); });
   return all;
+}
+
+void check_output(const std::filesystem::path& out) {
+  std::error_code ignored;
+  std::filesystem::path dir = out.has_parent_path() ? out.parent_path() : std::filesystem::path(".");
+  SF_CHECK(out.has_filename() && !std::filesystem::is_directory(out, ignored), Exit::kCantCreate,
+           "--output {} is a directory; wanted the name of a file", out.string());
+  SF_CHECK(std::filesystem::is_directory(dir, ignored), Exit::kCantCreate, "cannot create {}: there is no directory {}",
+           out.string(), dir.string());
+  refuse_to_replace(out);
 }
 
 void refuse_among_inputs(const std::filesystem::path& out, const std::string& input) {

@@ -27,11 +27,13 @@ AnswerFile read_answers(app::Invocation& invocation, const std::filesystem::path
 score::Scores read_scores(const std::filesystem::path& file, bool repair);
 // Whether a directory holds a file of verdicts.
 bool has_scores(const std::filesystem::path& dir);
-// Every *.jsonl of a directory that holds verdicts, by name; a file: itself alone. kNoInput if there is none.
+// Every file of a directory that holds verdicts, by name; a file: itself alone. kNoInput if there is none.
 std::vector<std::filesystem::path> scores_files(const std::filesystem::path& path);
 // The same, read, by step.
 std::vector<score::Scores> read_all_scores(const std::filesystem::path& path, bool repair);
 
+// Before the work: kCantCreate if `out` cannot be a new file, or would take the place of what was published.
+void check_output(const std::filesystem::path& out);
 // An output must not be one of the files that are read, nor lie among them, where it would be read next time
 // (kCantCreate).
 void refuse_among_inputs(const std::filesystem::path& out, const std::string& input);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -16,21 +17,48 @@ namespace sf::tool {
 namespace {
 
 struct Part {
-  std::filesystem::path file;
+  score::Scores scores;
   score::Shard shard;
-  Json header;
+  const std::string& file() const { return scores.origin; }
 };
 
 Part part_of(const std::filesystem::path& file) {
-  Part part{.file = file, .shard = {}, .header = {}};
-  each_line(file, false, [&](std::string_view line, size_t number) {
-    if (number == 1) part.header = Json::parse(line, file.string());
-  });
-  const Json* shard = part.header.find("shard");
+  score::ScoresReader reader(file.string());
+  each_line(file, HalfLine::kRefuse, [&](std::string_view line, size_t) { reader.take(line); });
+  Part part{.scores = reader.finish(), .shard = {}};
+  const Json* shard = part.scores.header.find("shard");
   SF_CHECK(shard && shard->is_string(), Exit::kData, "{}: no shard of a set: it was scored without --shard",
-           file.string());
+           part.file());
   part.shard = score::parse_shard(shard->as_string());
   return part;
+}
+
+// All parts of a directory in order. kData naming the directory for gaps and overlaps.
+std::vector<Part> parts_of(const std::string& dir) {
+  std::vector<Part> parts;
+  std::vector<score::Shard> shards;
+  for (const std::filesystem::path& file : scores_files(dir)) {
+    parts.push_back(part_of(file));
+    shards.push_back(parts.back().shard);
+  }
+  try {
+    score::require_complete(shards);
+  } catch (Error& error) {
+    error.add_context(dir);
+    throw;
+  }
+  std::ranges::sort(parts, {}, [](const Part& part) { return part.shard.index; });
+  return parts;
+}
+
+// A question belongs to one shard alone.
+void refuse_overlaps(const std::vector<Part>& parts) {
+  std::map<std::string_view, std::string_view> owner;
+  for (const Part& part : parts)
+    for (const std::string& id : part.scores.ids) {
+      auto [at, is_new] = owner.emplace(id, part.file());
+      SF_CHECK(is_new, Exit::kData, "question {} has verdicts in {} and in {}", id, at->second, part.file());
+    }
 }
 
 // The header of the whole: what all parts share. kProtocol naming the first difference.
@@ -39,18 +67,18 @@ Json whole_header(const std::vector<Part>& parts) {
   int64_t answers = 0;
   std::string digests;
   for (const Part& part : parts) {
-    answers += part.header.get_int("answers", 0);
-    digests += part.header.get_string("answers_digest", "");
+    answers += std::ssize(part.scores.answers);
+    digests += part.scores.header.get_string("answers_digest", "");
   }
-  for (const auto& [key, value] : parts[0].header.as_object()) {
+  for (const auto& [key, value] : parts[0].scores.header.as_object()) {
     if (key == "shard") continue;
     if (key == "answers") header.set(key, answers);
     if (key == "answers_digest") header.set(key, sha256_hex(digests));
     if (key == "answers" || key == "answers_digest") continue;
     for (const Part& part : parts) {
-      const Json* other = part.header.find(key);
+      const Json* other = part.scores.header.find(key);
       SF_CHECK(other && *other == value, Exit::kProtocol, "{} and {} cannot be merged: {} is {} and {}",
-               parts[0].file.string(), part.file.string(), key, value.dump(), other ? other->dump() : "none");
+               parts[0].file(), part.file(), key, value.dump(), other ? other->dump() : "none");
     }
     header.set(key, value);
   }
@@ -61,34 +89,25 @@ Json whole_header(const std::vector<Part>& parts) {
 
 int eval_merge(app::Invocation& invocation) {
   std::filesystem::path out = invocation.get("output");
-  refuse_among_inputs(out, invocation.positional().front());
-  std::vector<Part> parts;
-  for (const std::filesystem::path& file : scores_files(invocation.positional().front()))
-    parts.push_back(part_of(file));
-  std::vector<score::Shard> shards;
-  for (const Part& part : parts) shards.push_back(part.shard);
-  score::require_complete(shards);
-  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.shard.index < b.shard.index; });
+  const std::string& dir = invocation.positional().front();
+  check_output(out);
+  refuse_among_inputs(out, dir);
+  std::vector<Part> parts = parts_of(dir);
+  refuse_overlaps(parts);
   std::string text = whole_header(parts).dump() + "\n";
-  score::ScoresReader check(out.string());  // refuses an answer that two shards hold
-  check.take(std::string_view(text).substr(0, text.size() - 1));
-  for (const Part& part : parts)
-    each_line(part.file, false, [&](std::string_view line, size_t number) {
-      if (number == 1) return;
-      check.take(line);
-      text.append(line).append("\n");
+  size_t answered = 0, answers = 0;
+  for (const Part& part : parts) {
+    answered += part.scores.ids.size();
+    answers += part.scores.answers.size();
+    each_line(part.file(), HalfLine::kRefuse, [&](std::string_view line, size_t number) {
+      if (number > 1) text.append(line).append("\n");
     });
-  score::Scores whole = check.finish();
-  auto questions = static_cast<size_t>(whole.header.get_int("questions", 0));
-  if (whole.ids.size() != questions)
-    invocation.warn(fmt::format("{} of {} questions have answers", whole.ids.size(), questions));
-  if (!invocation.plan_only()) {
-    refuse_to_replace(out);
-    write_atomic(out, text);
   }
-  Json json = Json::object().set("path", out.string()).set("shards", static_cast<int64_t>(parts.size()));
-  json.set("questions", static_cast<int64_t>(whole.ids.size()))
-      .set("answers", static_cast<int64_t>(whole.answers.size()));
+  auto questions = static_cast<size_t>(parts[0].scores.header.get_int("questions", 0));
+  if (answered != questions) invocation.warn(fmt::format("{} of {} questions have answers", answered, questions));
+  if (!invocation.plan_only()) write_atomic(out, text);
+  Json json = Json::object().set("path", out.string()).set("shards", std::ssize(parts));
+  json.set("questions", static_cast<int64_t>(answered)).set("answers", static_cast<int64_t>(answers));
   invocation.result(invocation.json_output() ? json.dump() : out.string());
   return 0;
 }

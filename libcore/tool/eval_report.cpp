@@ -160,8 +160,6 @@ report::EvalPage page_of_series(const EvalSeries& series, const Agreement& agree
 void write_out(app::Invocation& invocation, const report::EvalPage& page) {
   if (!invocation.has("output") || invocation.plan_only()) return;
   std::filesystem::path out = invocation.get("output");
-  refuse_to_replace(out);
-  refuse_among_inputs(out, invocation.positional().front());
   for (const std::filesystem::path& file : report::write_page(report::page_of(page), report::charts_of(page), out))
     invocation.log("wrote " + file.string());
 }
@@ -180,6 +178,7 @@ int passes(app::Invocation& invocation, double rate) {
 }
 
 int report_curve(app::Invocation& invocation, const std::filesystem::path& file) {
+  refuse_options(invocation, {"against", "rule", "repair"}, "verdicts", file);
   SF_CHECK(invocation.has("of"), Exit::kUsage, "a curve needs --of, the number of answers each value is a share of");
   std::vector<CurvePoint> points =
       read_curve(read_file(file, kMostCurve), file.string(), whole_option(invocation, "of", 1, 1'000'000'000));
@@ -212,6 +211,13 @@ std::vector<std::string> agreement_lines(const Agreement& agreement) {
 
 }  // namespace
 
+void refuse_options(const app::Invocation& invocation, std::initializer_list<const char*> options, const char* whose,
+                    const std::filesystem::path& path) {
+  for (const char* option : options)
+    SF_CHECK(!invocation.has(option), Exit::kUsage, "--{} belongs to the report of {}, and {} is none", option, whose,
+             path.string());
+}
+
 bool holds_verdicts(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) return std::filesystem::exists(path, ignored);
@@ -219,10 +225,13 @@ bool holds_verdicts(const std::filesystem::path& path) {
 }
 
 int report_verdicts(app::Invocation& invocation, const std::filesystem::path& path) {
-  for (const char* option : {"before", "after", "trace", "step"})
-    SF_CHECK(!invocation.has(option), Exit::kUsage, "--{} belongs to the report of a run; {} holds verdicts", option,
-             path.string());
+  refuse_options(invocation, {"before", "after", "trace", "step"}, "a run", path);
+  if (invocation.has("output")) {
+    check_output(invocation.get("output"));
+    refuse_among_inputs(invocation.get("output"), path.string());
+  }
   if (path.extension() == ".csv") return report_curve(invocation, path);
+  refuse_options(invocation, {"of"}, "a curve", path);
   Sorted sorted = by_rule(read_all_scores(path, invocation.has("repair")), invocation.get("rule", ""));
   EvalSeries series = series_of(std::move(sorted.main), invocation.get("against", ""));
   Agreement agreement = agreement_of(series, sorted.others);

@@ -11,8 +11,10 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mmap.h"
+#include "config/settings.h"
 #include "score/rule.h"
 #include "score/shards.h"
+#include "score/verl_metrics.h"
 #include "text/regex.h"
 #include "tool/eval_data.h"
 #include "tool/eval_text.h"
@@ -67,7 +69,8 @@ class Scoring {
   }
 
   int explain(const std::string& what) const {
-    SF_CHECK(!explained_.empty(), Exit::kNo, "there is no answer {}; an answer is ID or ID/SAMPLE", what);
+    SF_CHECK(!explained_.empty(), Exit::kUsage, "--explain {}: there is no such answer{}; an answer is ID or ID/SAMPLE",
+             what, near_ids(what));
     for (const std::string& text : explained_) invocation_.result(text);
     return 0;
   }
@@ -83,11 +86,22 @@ class Scoring {
     std::string text = header().dump() + "\n";
     for (const Judged& one : judged_)
       text += score::line_of(one.answer, book_.questions()[one.answer.question].id, one.span, one.reason) + "\n";
-    refuse_to_replace(out);
     write_atomic(out, text);
   }
 
  private:
+  // "; the nearest is aime-2", or nothing.
+  std::string near_ids(const std::string& what) const {
+    std::vector<std::string> ids;
+    for (const Judged& one : judged_) {
+      const std::string& id = book_.questions()[one.answer.question].id;
+      ids.push_back(fmt::format("{}/{}", id, one.answer.sample));
+      ids.push_back(id);
+    }
+    std::string near = config::nearest(what, ids);
+    return near.empty() ? fmt::format(" (the first is {})", ids.front()) : fmt::format(" (the nearest is {})", near);
+  }
+
   void check_golds() {
     for (; checked_ < book_.size(); ++checked_) {
       const score::Question& question = book_.questions()[checked_];
@@ -102,7 +116,6 @@ class Scoring {
     if (next_sample_.size() <= question) next_sample_.resize(question + 1, 0);
     int64_t sample = row.sample.value_or(next_sample_[question]);
     next_sample_[question] = sample + 1;
-    SF_CHECK(sample >= 0 && sample <= INT32_MAX, Exit::kData, "question {}: sample {} is out of range", row.id, sample);
     const score::Question& asked = book_.questions()[question];
     score::Answer answer{.text = row.text, .cut = row.cut, .opened_thinking = row.opened_thinking};
     score::Verdict verdict = rule_.score(asked.gold, answer);
@@ -204,6 +217,15 @@ class Scoring {
   std::vector<std::string> explained_;
 };
 
+Json verl_json(const std::vector<score::VerlLine>& lines) {
+  Json json = Json::object();
+  for (const score::VerlLine& line : lines)
+    json.set(fmt::format("best@{}/mean", line.n), line.best)
+        .set(fmt::format("worst@{}/mean", line.n), line.worst)
+        .set(fmt::format("maj@{}/mean", line.n), line.majority);
+  return json;
+}
+
 }  // namespace
 
 double share_option(const app::Invocation& invocation, const std::string& option) {
@@ -227,18 +249,26 @@ int64_t whole_option(const app::Invocation& invocation, const std::string& optio
 int eval_score(app::Invocation& invocation) {
   std::filesystem::path file = invocation.positional().front();
   double least = invocation.has("fail-under") ? share_option(invocation, "fail-under") : 0;
+  if (invocation.has("output")) check_output(invocation.get("output"));
   Scoring scoring(invocation, file);
   scoring.run();
   if (invocation.has("explain")) return scoring.explain(invocation.get("explain"));
   score::Scores scores = scoring.scores();
   score::Summary summary = summarise(scores);
+  std::vector<score::VerlLine> verl;
+  if (invocation.has("verl")) verl = score::verl_lines(scores);
   if (invocation.has("output") && !invocation.plan_only()) scoring.write(invocation.get("output"));
   if (invocation.json_output()) {
     Json json = scores.header;
     json.set("summary", summary.to_json());
+    if (!verl.empty()) json.set("verl", verl_json(verl));
     invocation.result(json.dump());
   } else {
     for (const std::string& line : summary_lines(scores, summary)) invocation.result(line);
+    for (const score::VerlLine& line : verl)
+      invocation.result(
+          fmt::format("{:<12}best {:.4f}, worst {:.4f}, maj {:.4f}  1,000 draws with replacement, seed 42",
+                      fmt::format("verl @{}", line.n), line.best, line.worst, line.majority));
   }
   if (summary.rate >= least) return 0;
   invocation.warn(fmt::format("pass@1 {:.4f} is under --fail-under {}", summary.rate, invocation.get("fail-under")));

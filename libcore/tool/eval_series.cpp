@@ -43,14 +43,13 @@ std::string points(double share) {
 }
 
 void check_originals(const std::vector<EvalEntry>& entries) {
-  std::map<int64_t, std::string> originals;
+  std::map<int64_t, std::string> originals;  // the files
   for (const EvalEntry& entry : entries) {
     if (!entry.step || entry.again) continue;
-    auto [at, is_new] = originals.emplace(*entry.step, entry.label);
-    SF_CHECK(
-        is_new || fault("tool.replace_original"), Exit::kData,
-        "two files of verdicts claim step {}; score the later one with --again, so that it stands beside the first",
-        *entry.step);
+    auto [at, is_new] = originals.emplace(*entry.step, entry.scores.origin);
+    SF_CHECK(is_new || fault("tool.replace_original"), Exit::kData,
+             "{} and {} both claim step {}; score the later one with --again, so that it stands beside the first",
+             at->second, entry.scores.origin, *entry.step);
   }
 }
 

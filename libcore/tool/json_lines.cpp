@@ -40,7 +40,7 @@ std::string mended(std::string_view line) {
 
 }  // namespace
 
-JsonLines each_line(const std::filesystem::path& file, bool repair,
+JsonLines each_line(const std::filesystem::path& file, HalfLine half,
                     const std::function<void(std::string_view, size_t)>& take) {
   MappedFile map = MappedFile::open(file);
   std::string_view text(reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size());
@@ -59,9 +59,9 @@ JsonLines each_line(const std::filesystem::path& file, bool repair,
       take(line, number);
     } catch (Error& error) {
       if (whole || error.code() != Exit::kData) throw;
-      if (!repair)
-        fail(Exit::kData, "{}:{}: the last line is half written ({}); --repair leaves it out", file.string(), number,
-             error.message());
+      if (half != HalfLine::kLeaveOut)
+        fail(Exit::kData, "{}:{}: the last line is half written ({}){}", file.string(), number, error.message(),
+             half == HalfLine::kRefuse ? "" : "; --repair leaves it out");
       result.dropped = true;
       continue;
     }
@@ -70,10 +70,10 @@ JsonLines each_line(const std::filesystem::path& file, bool repair,
   return result;
 }
 
-JsonLines each_row(const std::filesystem::path& file, bool repair,
+JsonLines each_row(const std::filesystem::path& file, HalfLine half,
                    const std::function<void(const Json&, size_t)>& take) {
   size_t repaired = 0;
-  JsonLines result = each_line(file, repair, [&](std::string_view line, size_t number) {
+  JsonLines result = each_line(file, half, [&](std::string_view line, size_t number) {
     std::string origin = fmt::format("{}:{}", file.string(), number);
     Json row;
     try {

@@ -73,11 +73,14 @@ int report_trace(app::Invocation& invocation, const std::filesystem::path& run) 
 int report_run(app::Invocation& invocation) {
   std::filesystem::path run = invocation.positional().front();
   if (holds_verdicts(run)) return report_verdicts(invocation, run);
-  for (const char* option : {"against", "rule", "of", "fail-under", "repair"})
-    SF_CHECK(!invocation.has(option), Exit::kUsage, "--{} belongs to the report of verdicts, and {} holds none", option,
-             run.string());
   SF_CHECK(std::filesystem::is_directory(run), Exit::kNoInput, "{} is no directory of a run", run.string());
-  if (invocation.has("trace")) return report_trace(invocation, run);
+  refuse_options(invocation, {"against", "rule", "fail-under", "repair"}, "verdicts", run);
+  refuse_options(invocation, {"of"}, "a curve", run);
+  if (invocation.has("trace")) {
+    for (const char* option : {"before", "after"})
+      SF_CHECK(!invocation.has(option), Exit::kUsage, "--{} belongs to the page of a run, not to --trace", option);
+    return report_trace(invocation, run);
+  }
   SF_CHECK(!invocation.has("step"), Exit::kUsage, "--step chooses what --trace draws; give both");
   std::filesystem::path out = invocation.get("output", (run / "report.html").string());
   std::vector<Json> acceptance;

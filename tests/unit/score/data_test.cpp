@@ -79,6 +79,20 @@ TEST(Answers, WithoutATextAreRefusedByLine) {
             std::string::npos);
 }
 
+TEST(Answers, IdsAreTextsOrWholeNumbersAndSamplesWholeNumbers) {
+  for (const char* bad : {"1.5", "true", "[1]", "{}", "\"\""})
+    EXPECT_NE(
+        refusal([&] { answers(std::string(R"({"completion":"t","id":)") + bad + "}"); }).find("a.jsonl:7: the id is"),
+        std::string::npos)
+        << bad;
+  for (const char* bad : {"-1", "1.5", "\"0\"", "true", "2147483648"})
+    EXPECT_NE(refusal([&] {
+                answers(std::string(R"({"completion":"t","id":1,"sample":)") + bad + "}");
+              }).find("the sample is"),
+              std::string::npos)
+        << bad;
+}
+
 TEST(Book, TwoGoldsForOneIdAreRefused) {
   QuestionBook book;
   book.add({"1", "text", "25"});
@@ -120,12 +134,14 @@ Scores read(std::initializer_list<std::string> lines) {
   for (const std::string& line : lines) reader.take(line);
   return reader.finish();
 }
-const std::string kHeader =
-    R"({"kind":"scores","v":1,"rule":"aime-v1","rule_version":1,"rule_digest":"d","questions_digest":"q"})";
+std::string header(int answers, const std::string& digest = "d") {
+  return R"({"kind":"scores","v":1,"rule":"aime-v1","rule_version":1,"rule_digest":")" + digest +
+         R"(","questions_digest":"q","answers":)" + std::to_string(answers) + "}";
+}
 
 TEST(ScoresFile, ReadsBackWhatWasWritten) {
   ScoredAnswer answer{.question = 0, .sample = 2, .tokens = 5, .outcome = Outcome::kWrong, .cut = true, .normal = "7"};
-  Scores scores = read({kHeader, line_of(answer, "a\"b", {3, 4}, "differs")});
+  Scores scores = read({header(1), line_of(answer, "a\"b", {3, 4}, "differs")});
   ASSERT_EQ(scores.answers.size(), 1u);
   EXPECT_EQ(scores.ids, std::vector<std::string>{"a\"b"});
   EXPECT_EQ(scores.answers[0].sample, 2);
@@ -137,24 +153,30 @@ TEST(ScoresFile, ReadsBackWhatWasWritten) {
 
 TEST(ScoresFile, OneAnswerTwiceIsRefused) {
   std::string row = R"({"id":"1","sample":0,"outcome":"wrong","reason":"differs"})";
-  EXPECT_EQ(refusal([&] { read({kHeader, row, row}); }), "s.jsonl: sample 0 of question 1 occurs twice");
+  EXPECT_EQ(refusal([&] { read({header(2), row, row}); }), "s.jsonl: sample 0 of question 1 occurs twice");
+}
+
+TEST(ScoresFile, CutAtALineEndIsRefused) {
+  std::string row = R"({"id":"1","sample":0,"outcome":"wrong","reason":"differs"})";
+  EXPECT_NE(refusal([&] {
+              read({header(2), row});
+            }).find("s.jsonl: 1 of the 2 verdicts that its header promises"),
+            std::string::npos);
 }
 
 TEST(ScoresFile, WhatIsNoneIsRefused) {
   EXPECT_NE(refusal([] { read({R"({"id":"1"})"}); }).find("no verdicts of sf-eval score"), std::string::npos);
   EXPECT_NE(refusal([] {
-              read({kHeader, R"({"id":"1","sample":0,"outcome":"good"})"});
+              read({header(1), R"({"id":"1","sample":0,"outcome":"good"})"});
             }).find("no outcome good"),
             std::string::npos);
 }
 
 TEST(ScoresFile, DifferentRulesAreNotCompared) {
   std::string row = R"({"id":"1","sample":0,"outcome":"wrong","reason":"differs"})";
-  std::string other = kHeader;
-  other.replace(other.find("\"d\""), 3, "\"e\"");
-  std::string found = refusal([&] { require_comparable(read({kHeader, row}), read({other, row})); });
+  std::string found = refusal([&] { require_comparable(read({header(1), row}), read({header(1, "e"), row})); });
   EXPECT_NE(found.find("rule_digest is \"d\" and \"e\""), std::string::npos) << found;
-  EXPECT_EQ(refusal([&] { require_comparable(read({kHeader, row}), read({kHeader, row})); }), "");
+  EXPECT_EQ(refusal([&] { require_comparable(read({header(1), row}), read({header(1), row})); }), "");
 }
 
 TEST(Summaries, CountEveryOutcomeAndEstimateByQuestion) {
@@ -162,7 +184,7 @@ TEST(Summaries, CountEveryOutcomeAndEstimateByQuestion) {
     return std::string(R"({"id":")") + id + R"(","sample":)" + std::to_string(sample) + R"(,"outcome":")" + outcome +
            R"(","normal":")" + normal + R"(","tokens":10})";
   };
-  Summary summary = summarise(read({kHeader, row("1", 0, "correct", "4"), row("1", 1, "wrong", "5"),
+  Summary summary = summarise(read({header(4), row("1", 0, "correct", "4"), row("1", 1, "wrong", "5"),
                                     row("2", 0, "correct", "6"), row("2", 1, "truncated", "")}));
   EXPECT_EQ(summary.questions, 2);
   EXPECT_EQ(summary.answers, 4);

@@ -14,9 +14,9 @@ namespace {
 
 // One answer to each of thirty questions, the first `correct` of them right.
 score::Scores verdicts(int step, int correct, const std::string& more = "", const std::string& digest = "d") {
-  score::ScoresReader reader("s.jsonl");
+  score::ScoresReader reader(fmt::format("{}-{}.jsonl", step, correct));
   reader.take(fmt::format(
-      R"({{"kind":"scores","v":1,"rule":"aime-v1","rule_version":1,"rule_digest":"{}","questions_digest":"q","step":{}{}}})",
+      R"({{"kind":"scores","v":1,"rule":"aime-v1","rule_version":1,"rule_digest":"{}","questions_digest":"q","answers":30,"step":{}{}}})",
       digest, step, more));
   for (int i = 0; i < 30; ++i)
     reader.take(fmt::format(R"({{"id":"{}","sample":0,"outcome":"{}","reason":"r","tokens":{}}})", i,
@@ -57,7 +57,7 @@ TEST(Series, DifferentRulesAreRefused) {
 }
 
 TEST(Series, TwoOriginalsOfOneStepAreRefused) {
-  EXPECT_NE(refusal({verdicts(10, 11), verdicts(10, 12)}).find("two files of verdicts claim step 10"),
+  EXPECT_NE(refusal({verdicts(10, 11), verdicts(10, 12)}).find("10-11.jsonl and 10-12.jsonl both claim step 10"),
             std::string::npos);
 }
 
