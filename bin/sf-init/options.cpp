@@ -52,10 +52,39 @@ Verb draft() {
   };
 }
 
+Verb lora() {
+  return {
+      .name = "lora",
+      .purpose = "a new LoRA adapter for a target, in the files that PEFT reads",
+      .examples = {"sf-init lora target --rank 16 --alpha 32 --targets q_proj,v_proj -o adapter0",
+                   "sf-init lora target --targets all-linear --plan -o adapter0"},
+      .options = {{.name = "output", .value = "DIR", .help = "adapter to publish", .required = true, .letter = 'o'},
+                  {.name = "rank", .value = "N", .help = "rank of every adapter", .setting = "lora.rank"},
+                  {.name = "alpha",
+                   .value = "X",
+                   .help = "what an adapter adds is scaled by alpha / rank",
+                   .setting = "lora.alpha"},
+                  {.name = "targets",
+                   .value = "NAMES",
+                   .help = "linear layers: names or endings with commas, all-linear, or re:EXPRESSION",
+                   .setting = "lora.targets"},
+                  {.name = "experts",
+                   .value = "NAMES",
+                   .help = "fused parameters of experts: names or endings with commas",
+                   .setting = "lora.experts"},
+                  {.name = "dtype", .value = "fp32|bf16", .help = "type of the stored parameters; default fp32"},
+                  {.name = "seed", .value = "N", .help = "seed of the initial weights", .setting = "lora.seed"}},
+      .settings = {"lora"},
+      .takes_positional = true,
+      .positional_help = "TARGET  target checkpoint",
+      .run = sf::tool::init_lora_verb,
+  };
+}
+
 }  // namespace
 
 const Command& command() {
   static const Command init = {
-      .name = "sf-init", .purpose = "make checkpoints to start from", .verbs = {model(), draft()}};
+      .name = "sf-init", .purpose = "make checkpoints to start from", .verbs = {model(), draft(), lora()}};
   return init;
 }

@@ -2,7 +2,7 @@
 _sf_init() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=
   if ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
-    COMPREPLY=($(compgen -W 'model draft' -- "$cur"))
+    COMPREPLY=($(compgen -W 'model draft lora' -- "$cur"))
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -34,6 +34,23 @@ _sf_init() {
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
       options='--target --data --output --draft-vocab --dtype --seed --reference-quirks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    lora)
+      case $prev in
+        -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --rank) COMPREPLY=(); return ;;
+        --alpha) COMPREPLY=(); return ;;
+        --targets) COMPREPLY=(); return ;;
+        --experts) COMPREPLY=(); return ;;
+        --dtype) COMPREPLY=($(compgen -W 'fp32 bf16' -- "$cur")); return ;;
+        --seed) COMPREPLY=(); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'lora.rank= lora.alpha= lora.scaling= lora.targets= lora.exclude= lora.experts= lora.seed=' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--output --rank --alpha --targets --experts --dtype --seed --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     *)
       case $prev in

@@ -20,7 +20,7 @@ struct Parameter {
   std::string name;
   Shape shape;
   bool trainable = false;
-  // How sf-init makes a new one: "normal:0.02", "ones", "zeros", "copy:<target's name>", "copy:<target's name>*0.2"
+  // How sf-init makes a new one: "normal:0.02", "uniform:0.1" (from -0.1 to 0.1), "ones", "zeros", "copy:<target's name>", "copy:<target's name>*0.2"
   // (scaled), "rows:<target's name>" (the rows of the draft vocabulary), "pass:0.004" ([n, m]: the last n columns an
   // identity, all plus normal(0, 0.004)), or "" (must be given).
   std::string init;

@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "base/hash.h"
 #include "ckpt/digest.h"
+#include "ckpt/layout.h"
 
 namespace sf::ckpt {
 namespace {
@@ -41,7 +42,7 @@ bool same_identity(const Checkpoint& files, const std::vector<std::string>& tens
     TensorInfo info = files.stored_place(name).info;
     described[name] = {info.dtype, info.shape, digest->second};
   }
-  return identity_of(described, read_file(files.dir() / "config.json")) == files.manifest().identity;
+  return identity_of(described, read_file(files.dir() / layout_of(files.dir()).config())) == files.manifest().identity;
 }
 
 }  // namespace

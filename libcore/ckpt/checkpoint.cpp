@@ -13,6 +13,7 @@
 #include "base/present.h"
 #include "ckpt/as_published.h"
 #include "ckpt/digest.h"
+#include "ckpt/layout.h"
 
 namespace sf::ckpt {
 namespace fs = std::filesystem;
@@ -110,8 +111,9 @@ Checkpoint Checkpoint::open(const fs::path& dir) {
     opened.has_manifest_ = true;
   }
   opened.open_files();
-  SF_CHECK(is_present(dir / "config.json"), Exit::kNoInput, "{} has no config.json", dir.string());
-  opened.config_ = read_json(dir / "config.json");
+  const std::string config = layout_of(dir).config();
+  SF_CHECK(is_present(dir / config), Exit::kNoInput, "{} has no config.json", dir.string());
+  opened.config_ = read_json(dir / config);
   opened.apply_aliases();
   return opened;
 }
@@ -119,7 +121,9 @@ Checkpoint Checkpoint::open(const fs::path& dir) {
 void Checkpoint::open_files() {
   std::error_code ignored;
   // Where both exist the single file counts, as in transformers.
-  if (is_present(dir_ / "model.safetensors")) return open_shards({"model.safetensors"});
+  const Layout layout = layout_of(dir_);
+  if (is_present(dir_ / layout.tensors())) return open_shards({layout.tensors()});
+  SF_CHECK(!layout.adapter, Exit::kNoInput, "{} is incomplete: {} is not there", dir_.string(), layout.tensors());
   fs::path index = dir_ / "model.safetensors.index.json";
   if (is_present(index)) return open_indexed(index);
   std::vector<std::string> shards = shards_without_index(dir_);
@@ -255,7 +259,7 @@ std::string identity_from(const std::vector<SafetensorsFile>& files,
     files[file].stream(info, [&](const Piece& piece) { hash.update(piece.bytes); });
     digests[name] = {info.dtype, info.shape, hex64(hash.digest())};
   }
-  return identity_of(digests, read_file(dir / "config.json"));
+  return identity_of(digests, read_file(dir / layout_of(dir).config()));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint directory: safetensors shards, config.json, manifest.json written last. World-size free: any rank reads
-// any interval. Also opens plain Hugging Face directories (index or single file, no manifest).
+// any interval. Also opens plain Hugging Face directories (index or single file, no manifest). An adapter's has PEFT's
+// names of files, adapter_config.json and adapter_model.safetensors, so that PEFT reads it as it is.
 #pragma once
 #include <filesystem>
 #include <functional>

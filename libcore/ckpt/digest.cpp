@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "ckpt/layout.h"
 #include "ckpt/safetensors.h"
 
 namespace sf::ckpt {
@@ -40,7 +41,7 @@ bool is_shard_name(std::string_view name) {
 }
 
 bool holds_tensors(std::string_view file) {
-  return file == "model.safetensors" || is_shard_name(file);
+  return file == Layout{false}.tensors() || file == Layout{true}.tensors() || is_shard_name(file);
 }
 
 }  // namespace sf::ckpt

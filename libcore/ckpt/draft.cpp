@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ckpt/draft.h"
 
+#include "arch/adapter.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/file.h"
@@ -20,7 +21,7 @@ void set_target(Manifest& manifest, const TargetLink& link) {
 
 TargetLink target_of(const Checkpoint& draft) {
   const Json* target = draft.manifest().extra.find("target");
-  SF_CHECK(target, Exit::kData, "{}: the manifest names no target; was this draft made by sf-init or sf-train?",
+  SF_CHECK(target, Exit::kData, "{}: the manifest names no target; was this made by sf-init or sf-train?",
            draft.dir().string());
   try {
     TargetLink link{target->at("identity").as_string(),
@@ -42,10 +43,10 @@ void check_target(const Checkpoint& draft, const Checkpoint& target) {
   check_as_published(draft);
   TargetLink link = target_of(draft);
   std::string wanted = link.identity, found = target.identity();
-  SF_CHECK(
-      wanted == found, Exit::kProtocol,
-      "{} is a draft of another target: made for identity {:.16}, while {} is {:.16}; give the target it was made for",
-      draft.dir().string(), wanted, target.dir().string(), found);
+  SF_CHECK(wanted == found, Exit::kProtocol,
+           "{} is {} of another target: made for identity {:.16}, while {} is {:.16}; give the target it was made for",
+           draft.dir().string(), arch::is_adapter_config(draft.config()) ? "an adapter" : "a draft", wanted,
+           target.dir().string(), found);
   std::filesystem::path words = target.dir() / "tokenizer.json";
   std::error_code ignored;
   if (link.tokenizer.empty() || !std::filesystem::exists(words, ignored)) return;

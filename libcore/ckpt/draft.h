@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a draft checkpoint says about the target it belongs to, and its vocabulary map.
+// What the checkpoint of a draft or of an adapter says about the target it belongs to, and a draft's vocabulary map.
 #pragma once
 #include <map>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace sf::ckpt {
 
-// Kept in the manifest of every checkpoint of a draft, from sf-init to the last one of a run.
+// Kept in the manifest of every checkpoint of a draft or an adapter, from sf-init to the last one of a run.
 struct TargetLink {
   std::string identity;                  // of the target checkpoint
   std::string tokenizer, chat_template;  // digests (text::ChatEncoder)

@@ -16,6 +16,7 @@
 #include "ckpt/as_published.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/digest.h"
+#include "ckpt/layout.h"
 
 namespace sf::ckpt {
 namespace fs = std::filesystem;
@@ -117,12 +118,12 @@ void write_shard(const fs::path& path, const Sources& shard, const Metadata& met
   writer.finish();
 }
 
-Digests write_tensors(const fs::path& dir, const std::vector<TensorSource>& tensors, uint64_t shard_bytes,
-                      const Metadata& metadata = {}) {
+Digests write_tensors(const fs::path& dir, const Layout& layout, const std::vector<TensorSource>& tensors,
+                      uint64_t shard_bytes, const Metadata& metadata = {}) {
   Digests digests;
-  std::vector<Sources> shards = split(tensors, shard_bytes);
+  std::vector<Sources> shards = split(tensors, layout.adapter ? UINT64_MAX : shard_bytes);
   if (shards.size() == 1) {
-    write_shard(dir / "model.safetensors", shards[0], metadata, digests);
+    write_shard(dir / layout.tensors(), shards[0], metadata, digests);
     return digests;
   }
   uint64_t total = 0;
@@ -199,9 +200,10 @@ fs::path Publisher::commit(const std::vector<std::pair<std::string, TensorView>>
 
 fs::path Publisher::commit(const std::vector<TensorSource>& tensors, const Json& config, Manifest manifest,
                            uint64_t shard_bytes) {
-  Digests digests = write_tensors(temporary_, tensors, shard_bytes);
+  const Layout layout = layout_for(config);
+  Digests digests = write_tensors(temporary_, layout, tensors, shard_bytes);
   std::string config_text = config.dump(2) + "\n";
-  write_file(temporary_ / "config.json", config_text);
+  write_file(temporary_ / layout.config(), config_text);
   fill_digests(temporary_, digests, config_text, manifest);
   write_file(temporary_ / "manifest.json", manifest_to_json(manifest).dump(2) + "\n");
   std::vector<std::string> wrong = Checkpoint::open(temporary_).verify();
@@ -212,8 +214,9 @@ fs::path Publisher::commit(const std::vector<TensorSource>& tensors, const Json&
 
 fs::path Publisher::commit_plain(const std::vector<TensorSource>& tensors, const Json& config, const Metadata& metadata,
                                  const std::function<void(const fs::path& dir)>& prove) {
-  write_tensors(temporary_, tensors, kShardBytes, metadata);
-  write_file(temporary_ / "config.json", config.dump(2) + "\n");
+  const Layout layout = layout_for(config);
+  write_tensors(temporary_, layout, tensors, kShardBytes, metadata);
+  write_file(temporary_ / layout.config(), config.dump(2) + "\n");
   prove(temporary_);
   return commit_files();
 }

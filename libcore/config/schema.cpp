@@ -155,6 +155,20 @@ void add_generate(std::vector<Key>& keys) {
       });
 }
 
+void add_lora(std::vector<Key>& keys) {
+  keys.insert(keys.end(),
+              {
+                  whole("lora.rank", 8, 1, 65536, "rank of every adapter"),
+                  real("lora.alpha", 16, 0, 1e9, "what an adapter adds is scaled by alpha / rank"),
+                  word("lora.scaling", "standard", {"standard", "rslora"}, "rslora: by alpha / sqrt(rank)"),
+                  word("lora.targets", "all-linear", {},
+                       "linear layers: names or endings with commas, all-linear, or re:EXPRESSION for whole names"),
+                  word("lora.exclude", "", {}, "linear layers left out, said likewise"),
+                  word("lora.experts", "", {}, "fused parameters of experts: names or endings with commas"),
+                  whole("lora.seed", 42, 0, kMostInt, "seed of an adapter's initial weights"),
+              });
+}
+
 void add_plan(std::vector<Key>& keys) {
   keys.insert(keys.end(),
               {
@@ -172,6 +186,7 @@ std::vector<Key> build() {
   add_engine(keys);
   add_capture(keys);
   add_generate(keys);
+  add_lora(keys);
   add_plan(keys);
   return keys;
 }

@@ -54,6 +54,12 @@ void write_start(const Start& start, const ckpt::Checkpoint& target, const std::
   if (start.init == "ones") return write_values(count, as, sink, [](int64_t) { return 1.0f; });
   if (start.init == "zeros") return write_values(count, as, sink, [](int64_t) { return 0.0f; });
   Rng rng(start.seed, "init:" + start.name);
+  if (start.init.starts_with("uniform:")) {
+    double bound = std::stod(of);
+    return write_values(count, as, sink, [&](int64_t i) {
+      return static_cast<float>((2 * rng.uniform(0, static_cast<uint64_t>(i)) - 1) * bound);
+    });
+  }
   float deviation = std::stof(of);
   auto noise = [&](int64_t i) { return deviation * rng.normal(0, static_cast<uint64_t>(i)); };
   if (start.init.starts_with("normal:")) return write_values(count, as, sink, noise);

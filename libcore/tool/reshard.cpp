@@ -17,7 +17,7 @@ void copy_others(const ckpt::Checkpoint& from, const fs::path& to) {
   for (const auto& entry : fs::directory_iterator(from.dir())) {
     std::string name = entry.path().filename().string();
     bool known = from.manifest().digests.contains(name) && entry.is_regular_file();
-    if (!known || name == "config.json" || name == "model.safetensors.index.json") continue;
+    if (!known || name == "config.json" || name == "adapter_config.json" || name == "model.safetensors.index.json") continue;
     std::error_code error;
     fs::copy_file(entry.path(), to / name, error);
     SF_CHECK(!error, exit_of_errno(error.value(), Exit::kIo), "cannot copy {}: {}", entry.path().string(),

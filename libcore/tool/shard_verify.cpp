@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "arch/adapter.h"
 #include "arch/decoder.h"
 #include "arch/eagle3.h"
 #include "base/error.h"
@@ -110,6 +111,38 @@ void check_vocab_map(const ckpt::Checkpoint& open, Problems& problems) {
   }
 }
 
+// Where the adapter's target was, if it still is there.
+std::optional<ckpt::Checkpoint> target_beside(const ckpt::Checkpoint& adapter) {
+  if (!adapter.manifest().extra.contains("target")) return std::nullopt;
+  ckpt::TargetLink link = ckpt::target_of(adapter);
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(link.path, ignored)) return std::nullopt;
+  ckpt::Checkpoint found = ckpt::Checkpoint::open(link.path);
+  return found.manifest().identity == link.identity ? std::optional(std::move(found)) : std::nullopt;
+}
+
+// Its target says what an adapter is made of; without that every A must have its B at least.
+void check_adapter(const ckpt::Checkpoint& open, Problems& problems) {
+  arch::Lora lora = arch::lora_from_config(open.config());
+  if (std::optional<ckpt::Checkpoint> target = target_beside(open)) {
+    arch::ModelSpec spec = arch::describe(arch::decoder_from_config(target->config()));
+    arch::ModelSpec own{.family = "lora", .parameters = arch::parameters_of(arch::adapters_of(lora, spec))};
+    return check_completeness(open, own, problems);
+  }
+  for (std::string name : open.names()) {
+    size_t at = name.rfind(".lora_A.");
+    if (at == std::string::npos) at = name.rfind(".lora_B.");
+    if (at == std::string::npos) {
+      problems.push_back(fmt::format("{}: is no part of an adapter", name));
+      continue;
+    }
+    std::string other = name;
+    char& letter = other[at + std::string_view(".lora_").size()];
+    letter = letter == 'A' ? 'B' : 'A';
+    if (!open.contains(other)) problems.push_back(fmt::format("{}: missing", other));
+  }
+}
+
 // A directory that cannot be opened as a checkpoint is not whole, and that is the answer, not an accident.
 std::optional<ckpt::Checkpoint> opened(const std::filesystem::path& dir, Problems& problems) {
   std::error_code ignored;
@@ -135,6 +168,10 @@ Problems verify(const std::filesystem::path& dir) {
   if (!fault("tool.skip_digests")) check_digests(open, problems);
   arch::ModelSpec spec;
   try {
+    if (arch::is_adapter_config(open.config())) {
+      check_adapter(open, problems);
+      return problems;
+    }
     spec = is_draft(open) ? arch::describe(arch::eagle3_from_config(open.config()))
                           : arch::describe(arch::decoder_from_config(open.config()));
   } catch (const Error& error) {

@@ -15,6 +15,7 @@
 #include "tool/import_model.h"
 #include "tool/init_dflash.h"
 #include "tool/init_draft.h"
+#include "tool/init_lora.h"
 #include "tool/init_model.h"
 #include "tool/memory_limit.h"
 #include "tool/reshard.h"
@@ -172,6 +173,28 @@ int init_draft_verb(app::Invocation& invocation) {
     print_record(invocation, plan_draft(options));
   else
     publish(invocation, [&] { return init_draft(options); });
+  return 0;
+}
+
+int init_lora_verb(app::Invocation& invocation) {
+  refuse_existing_output(invocation);
+  config::Apply apply(invocation.settings(), "1 adapter", "tool");
+  InitLoraOptions options{.target = invocation.positional().front(),
+                          .out = invocation.get("output"),
+                          .seed = static_cast<uint64_t>(apply.whole("lora.seed")),
+                          .report = reporter(invocation)};
+  options.lora.rank = apply.whole("lora.rank");
+  options.lora.alpha = apply.number("lora.alpha");
+  options.lora.rank_stabilised = apply.word("lora.scaling") == "rslora";
+  options.lora.targets = selection_from_text(apply.word("lora.targets"));
+  options.lora.excluded = selection_from_text(apply.word("lora.exclude"));
+  options.lora.parameters = selection_from_text(apply.word("lora.experts")).names;
+  if (std::optional<Dtype> dtype = dtype_option(invocation)) options.dtype = *dtype;
+  app::settle_settings(invocation);
+  if (invocation.plan_only())
+    print_record(invocation, plan_lora(options));
+  else
+    publish(invocation, [&] { return init_lora(options); });
   return 0;
 }
 

@@ -7,6 +7,7 @@ namespace sf::tool {
 
 int init_model_verb(app::Invocation& invocation);
 int init_draft_verb(app::Invocation& invocation);
+int init_lora_verb(app::Invocation& invocation);
 int shard_plan_verb(app::Invocation& invocation);  // 78: a rank needs more than there is
 int shard_inspect_verb(app::Invocation& invocation);
 int shard_verify_verb(app::Invocation& invocation);  // 1: something differs; each problem is one line on stdout

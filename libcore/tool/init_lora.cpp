@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/init_lora.h"
+
+#include "arch/decoder.h"
+#include "base/error.h"
+#include "ckpt/draft.h"
+#include "text/chat.h"
+#include "tool/new_values.h"
+
+namespace sf::tool {
+namespace fs = std::filesystem;
+namespace {
+
+struct Prepared {
+  ckpt::Checkpoint target;
+  arch::Lora lora;
+  std::vector<arch::Parameter> parameters;  // A and B of every adapter
+
+  int64_t elements() const {
+    int64_t count = 0;
+    for (const arch::Parameter& parameter : parameters) count += numel(parameter.shape);
+    return count;
+  }
+};
+
+Prepared prepare(const InitLoraOptions& options) {
+  SF_CHECK(options.dtype == Dtype::kF32 || options.dtype == Dtype::kBF16, Exit::kUsage,
+           "an adapter is stored as F32 or BF16, not {}", name_of(options.dtype));
+  Prepared p{ckpt::Checkpoint::open(options.target), options.lora, {}};
+  arch::ModelSpec spec = arch::describe(arch::decoder_from_config(p.target.config()));
+  if (p.lora.targets.pattern == arch::kAllLinear) p.lora.targets = {arch::linear_endings(spec), {}};
+  arch::check_targets(p.lora, spec);
+  p.parameters = arch::parameters_of(arch::adapters_of(p.lora, spec));
+  return p;
+}
+
+ckpt::Manifest manifest_of(const InitLoraOptions& options, const Prepared& p) {
+  ckpt::Manifest manifest;
+  manifest.kind = "adapter";
+  manifest.seed = options.seed;
+  text::ChatEncoder encoder = text::ChatEncoder::open(options.target);
+  ckpt::set_target(manifest, {p.target.identity(),
+                              encoder.tokenizer_digest(),
+                              encoder.template_digest(),
+                              fs::canonical(options.target).string(),
+                              {}});
+  return manifest;
+}
+
+}  // namespace
+
+fs::path init_lora(const InitLoraOptions& options) {
+  Prepared p = prepare(options);
+  ckpt::Publisher publisher(options.out);
+  std::vector<ckpt::TensorSource> tensors;
+  for (const arch::Parameter& parameter : p.parameters) {
+    Start start{parameter.name, parameter.init, parameter.shape, options.seed};
+    auto write = [=, &p, &options](const Sink& sink) { write_start(start, p.target, {}, options.dtype, sink); };
+    tensors.push_back({parameter.name, options.dtype, parameter.shape, write});
+  }
+  options.report.say(
+      fmt::format("{} adapted parameters, {} elements that train", p.parameters.size() / 2, p.elements()));
+  return publisher.commit(tensors, arch::lora_to_config(p.lora), manifest_of(options, p));
+}
+
+Json plan_lora(const InitLoraOptions& options) {
+  Prepared p = prepare(options);
+  Json plan = Json::object();
+  plan.set("target", options.target.string()).set("out", options.out.string());
+  plan.set("adapted", static_cast<int64_t>(p.parameters.size() / 2)).set("parameters", p.elements());
+  plan.set("rank", p.lora.rank).set("alpha", p.lora.alpha).set("dtype", name_of(options.dtype));
+  return plan.set("bytes", p.elements() * static_cast<int64_t>(size_of(options.dtype)));
+}
+
+arch::Selection selection_from_text(std::string_view text) {
+  if (text == arch::kAllLinear) return {{}, std::string(text)};
+  if (text.starts_with("re:")) return {{}, std::string(text.substr(3))};
+  arch::Selection selection;
+  while (!text.empty()) {
+    std::string_view name = text.substr(0, text.find(','));
+    if (!name.empty()) selection.names.emplace_back(name);
+    text.remove_prefix(std::min(text.size(), name.size() + 1));
+  }
+  return selection;
+}
+
+}  // namespace sf::tool

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// sf-init lora: a new adapter for a target, in the files that PEFT reads.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "arch/adapter.h"
+#include "base/dtype.h"
+#include "base/json.h"
+#include "tool/progress.h"
+
+namespace sf::tool {
+
+struct InitLoraOptions {
+  std::filesystem::path target, out;
+  arch::Lora lora;  // a pattern "all-linear" is replaced by the endings it stands for
+  uint64_t seed = 0;
+  Dtype dtype = Dtype::kF32;  // F32 or BF16
+  Reporter report;
+};
+
+// Returns the directory published: adapter_model.safetensors, adapter_config.json and a manifest that names the target.
+// A is uniform in +-1/sqrt(in) (kaiming_uniform with a = sqrt(5)) and B zero, so the adapter changes nothing yet
+// (rl_lora L-03); values depend on (seed, parameter, element) alone. kConfig: targets that match nothing, or a family
+// that is unknown; kNoInput: no such target; kCantCreate: `out` exists.
+std::filesystem::path init_lora(const InitLoraOptions& options);
+Json plan_lora(const InitLoraOptions& options);
+
+// "q_proj,v_proj" (names or endings of them), "all-linear", or "re:EXPRESSION" over whole names.
+arch::Selection selection_from_text(std::string_view text);
+
+}  // namespace sf::tool
