@@ -46,8 +46,8 @@ Verb draft() {
                    .setting = "training.reference_quirks"}},
       .settings = {"draft", "capture.max_length", "training.reference_quirks"},
       .takes_positional = true,
-      .positional_help = "ALGORITHM  eagle3 or dflash",
-      .positional_choices = {"eagle3", "dflash"},
+      .positional_help = "ALGORITHM  eagle3, dflash, dflash2, dspark, domino or peagle",
+      .positional_choices = {"eagle3", "dflash", "dflash2", "dspark", "domino", "peagle"},
       .run = sf::tool::init_draft_verb,
   };
 }

@@ -28,7 +28,7 @@ _sf_init() {
         --dtype) COMPREPLY=($(compgen -W 'fp32 bf16' -- "$cur")); return ;;
         --seed) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'training.reference_quirks= capture.max_length= draft.vocab_size= draft.layers= draft.hidden_layers= draft.block_size= draft.mask_token_id= draft.fc_norm= draft.init= draft.seed=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.reference_quirks= capture.max_length= draft.vocab_size= draft.layers= draft.hidden_layers= draft.norm_before_residual= draft.block_size= draft.sliding_window= draft.conv_kernel_size= draft.conv_group_size= draft.selector_rank= draft.selector_top_k= draft.markov_rank= draft.markov_head_type= draft.confidence_head= draft.confidence_head_with_markov= draft.emb_dim= draft.gru_hidden_dim= draft.pure_draft_prefix_len= draft.shift_label= draft.mask_token_id= draft.fc_norm= draft.init= draft.seed=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;

@@ -31,7 +31,7 @@ complete -c sf-init -n '__fish_seen_subcommand_from draft' -l dtype -x -a 'fp32 
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l seed -x -d 'seed of the initial weights'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l reference-quirks -d 'count as the reference does'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l config -s c -r -d 'settings file; may be repeated, later wins'
-complete -c sf-init -n '__fish_seen_subcommand_from draft' -l set -x -a 'training.reference_quirks= capture.max_length= draft.vocab_size= draft.layers= draft.hidden_layers= draft.block_size= draft.mask_token_id= draft.fc_norm= draft.init= draft.seed=' -d 'one setting, e.g. engine.threads=2'
+complete -c sf-init -n '__fish_seen_subcommand_from draft' -l set -x -a 'training.reference_quirks= capture.max_length= draft.vocab_size= draft.layers= draft.hidden_layers= draft.norm_before_residual= draft.block_size= draft.sliding_window= draft.conv_kernel_size= draft.conv_group_size= draft.selector_rank= draft.selector_top_k= draft.markov_rank= draft.markov_head_type= draft.confidence_head= draft.confidence_head_with_markov= draft.emb_dim= draft.gru_hidden_dim= draft.pure_draft_prefix_len= draft.shift_label= draft.mask_token_id= draft.fc_norm= draft.init= draft.seed=' -d 'one setting, e.g. engine.threads=2'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l print-config -d 'print the settings with their origins and exit'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l plan -s n -d 'resolve, check, predict; touch nothing'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l format -x -a 'text json' -d 'form of the result'

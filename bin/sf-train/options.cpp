@@ -8,8 +8,7 @@ using sf::app::Verb;
 namespace {
 
 // The drafts differ in name, purpose and entry; their options are one table.
-Verb draft(const char* name, const char* purpose, int (*plan)(sf::app::Invocation&), const char* entry,
-           std::vector<std::string> examples) {
+Verb draft(const char* name, const char* purpose, const char* entry, std::vector<std::string> examples) {
   return {
       .name = name,
       .purpose = purpose,
@@ -34,7 +33,7 @@ Verb draft(const char* name, const char* purpose, int (*plan)(sf::app::Invocatio
                    .setting = "training.reference_quirks"}},
       .settings = {"training", "engine", "comm", "shard", "stream.credit_mib", "stream.heartbeat_s",
                    "stream.rejoin_deadline_s"},
-      .plan = plan,
+      .plan = [name](sf::app::Invocation& invocation) { return sf::tool::train_draft_plan(invocation, name); },
       .tensor_entry = entry,
       .ranks = true,
   };
@@ -65,20 +64,46 @@ Verb sft() {
 }
 
 Verb eagle3() {
-  return draft("eagle3", "train an EAGLE3 draft from captured target features", sf::tool::train_eagle3_plan,
-               "sf_train_eagle3",
+  return draft("eagle3", "train an EAGLE3 draft from captured target features", "sf_train_eagle3",
                {"sf-capture features --target target --draft draft0 --data chats.jsonl | "
                 "sf-train eagle3 -c demo/demo.toml --draft draft0 --from - --ranks 2 -o run",
                 "sf-train eagle3 --draft draft0 --from features --resume auto -o run"});
 }
 
 Verb dflash() {
-  return draft("dflash", "train a DFlash draft from captured target features", sf::tool::train_dflash_plan,
-               "sf_train_dflash",
+  return draft("dflash", "train a DFlash draft from captured target features", "sf_train_dflash",
                {"sf-capture features --target target --draft dflash0 --data chats.jsonl | "
                 "sf-train dflash --draft dflash0 --from - --ranks 2 -o run-dflash",
                 "sf-train dflash --draft dflash0 --from features-dflash --resume auto "
                 "--set shard.frozen_tables=target_embedding=rows,target_head=stream -o run-dflash"});
+}
+
+Verb dflash2() {
+  return draft("dflash2", "train a DFlash2 draft from captured target features", "sf_train_dflash2",
+               {"sf-capture features --target target --draft dflash2-0 --data chats.jsonl | "
+                "sf-train dflash2 --draft dflash2-0 --from - --ranks 2 -o run-dflash2",
+                "sf-train dflash2 --draft dflash2-0 --from features-dflash --resume auto -o run-dflash2"});
+}
+
+Verb dspark() {
+  return draft("dspark", "train a DSpark draft from captured target features", "sf_train_dspark",
+               {"sf-capture features --target target --draft dspark0 --data chats.jsonl | "
+                "sf-train dspark --draft dspark0 --from - --set training.loss_decay_gamma=4 -o run-dspark",
+                "sf-train dspark --draft dspark0 --from features-dspark --resume auto -o run-dspark"});
+}
+
+Verb domino() {
+  return draft("domino", "train a Domino draft from captured target features", "sf_train_domino",
+               {"sf-capture features --target target --draft domino0 --data chats.jsonl | "
+                "sf-train domino --draft domino0 --from - --set training.loss_decay_gamma=7 -o run-domino",
+                "sf-train domino --draft domino0 --from features-dflash --resume auto -o run-domino"});
+}
+
+Verb peagle() {
+  return draft("peagle", "train a P-EAGLE draft from captured target features", "sf_train_peagle",
+               {"sf-capture features --target target --draft peagle0 --data chats.jsonl | "
+                "sf-train peagle --draft peagle0 --from - --ranks 2 -o run-peagle",
+                "sf-train peagle --draft peagle0 --from features --resume auto -o run-peagle"});
 }
 
 }  // namespace
@@ -86,6 +111,6 @@ Verb dflash() {
 const Command& command() {
   static const Command train = {.name = "sf-train",
                                 .purpose = "train drafts and adapters on sharded parameters",
-                                .verbs = {eagle3(), dflash(), sft()}};
+                                .verbs = {eagle3(), dflash(), dflash2(), dspark(), domino(), peagle(), sft()}};
   return train;
 }

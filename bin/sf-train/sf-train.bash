@@ -2,7 +2,7 @@
 _sf_train() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=
   if ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
-    COMPREPLY=($(compgen -W 'eagle3 dflash sft' -- "$cur"))
+    COMPREPLY=($(compgen -W 'eagle3 dflash dflash2 dspark domino peagle sft' -- "$cur"))
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -16,7 +16,7 @@ _sf_train() {
         --tee) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --ranks) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.lk_loss_type= training.kl_scale= training.kl_decay= training.num_anchors= training.loss_decay_gamma= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.memory= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= shard.host_dir= stream.credit_mib= stream.heartbeat_s= stream.rejoin_deadline_s=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.lk_loss_type= training.kl_scale= training.kl_decay= training.num_anchors= training.loss_decay_gamma= training.loss_type= training.dpace_alpha= training.dspark_ce_loss_alpha= training.dspark_l1_loss_alpha= training.dspark_confidence_head_alpha= training.lambda_base_start= training.lambda_base_decay_ratio= training.dflash2_selector_loss_alpha= training.dflash2_selector_warmup_ratio= training.dflash2_selector_ramp_ratio= training.dflash2_selector_stop_gradient= training.num_depths= training.down_sample_ratio= training.down_sample_ratio_min= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.memory= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= shard.host_dir= stream.credit_mib= stream.heartbeat_s= stream.rejoin_deadline_s=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
@@ -33,7 +33,75 @@ _sf_train() {
         --tee) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --ranks) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.lk_loss_type= training.kl_scale= training.kl_decay= training.num_anchors= training.loss_decay_gamma= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.memory= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= shard.host_dir= stream.credit_mib= stream.heartbeat_s= stream.rejoin_deadline_s=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.lk_loss_type= training.kl_scale= training.kl_decay= training.num_anchors= training.loss_decay_gamma= training.loss_type= training.dpace_alpha= training.dspark_ce_loss_alpha= training.dspark_l1_loss_alpha= training.dspark_confidence_head_alpha= training.lambda_base_start= training.lambda_base_decay_ratio= training.dflash2_selector_loss_alpha= training.dflash2_selector_warmup_ratio= training.dflash2_selector_ramp_ratio= training.dflash2_selector_stop_gradient= training.num_depths= training.down_sample_ratio= training.down_sample_ratio_min= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.memory= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= shard.host_dir= stream.credit_mib= stream.heartbeat_s= stream.rejoin_deadline_s=' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--draft --from --output --target --resume --tee --reference-quirks --ranks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    dflash2)
+      case $prev in
+        --draft) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --from) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --resume) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --tee) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --ranks) COMPREPLY=(); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.lk_loss_type= training.kl_scale= training.kl_decay= training.num_anchors= training.loss_decay_gamma= training.loss_type= training.dpace_alpha= training.dspark_ce_loss_alpha= training.dspark_l1_loss_alpha= training.dspark_confidence_head_alpha= training.lambda_base_start= training.lambda_base_decay_ratio= training.dflash2_selector_loss_alpha= training.dflash2_selector_warmup_ratio= training.dflash2_selector_ramp_ratio= training.dflash2_selector_stop_gradient= training.num_depths= training.down_sample_ratio= training.down_sample_ratio_min= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.memory= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= shard.host_dir= stream.credit_mib= stream.heartbeat_s= stream.rejoin_deadline_s=' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--draft --from --output --target --resume --tee --reference-quirks --ranks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    dspark)
+      case $prev in
+        --draft) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --from) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --resume) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --tee) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --ranks) COMPREPLY=(); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.lk_loss_type= training.kl_scale= training.kl_decay= training.num_anchors= training.loss_decay_gamma= training.loss_type= training.dpace_alpha= training.dspark_ce_loss_alpha= training.dspark_l1_loss_alpha= training.dspark_confidence_head_alpha= training.lambda_base_start= training.lambda_base_decay_ratio= training.dflash2_selector_loss_alpha= training.dflash2_selector_warmup_ratio= training.dflash2_selector_ramp_ratio= training.dflash2_selector_stop_gradient= training.num_depths= training.down_sample_ratio= training.down_sample_ratio_min= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.memory= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= shard.host_dir= stream.credit_mib= stream.heartbeat_s= stream.rejoin_deadline_s=' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--draft --from --output --target --resume --tee --reference-quirks --ranks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    domino)
+      case $prev in
+        --draft) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --from) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --resume) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --tee) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --ranks) COMPREPLY=(); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.lk_loss_type= training.kl_scale= training.kl_decay= training.num_anchors= training.loss_decay_gamma= training.loss_type= training.dpace_alpha= training.dspark_ce_loss_alpha= training.dspark_l1_loss_alpha= training.dspark_confidence_head_alpha= training.lambda_base_start= training.lambda_base_decay_ratio= training.dflash2_selector_loss_alpha= training.dflash2_selector_warmup_ratio= training.dflash2_selector_ramp_ratio= training.dflash2_selector_stop_gradient= training.num_depths= training.down_sample_ratio= training.down_sample_ratio_min= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.memory= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= shard.host_dir= stream.credit_mib= stream.heartbeat_s= stream.rejoin_deadline_s=' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--draft --from --output --target --resume --tee --reference-quirks --ranks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    peagle)
+      case $prev in
+        --draft) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --from) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --resume) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --tee) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --ranks) COMPREPLY=(); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.lk_loss_type= training.kl_scale= training.kl_decay= training.num_anchors= training.loss_decay_gamma= training.loss_type= training.dpace_alpha= training.dspark_ce_loss_alpha= training.dspark_l1_loss_alpha= training.dspark_confidence_head_alpha= training.lambda_base_start= training.lambda_base_decay_ratio= training.dflash2_selector_loss_alpha= training.dflash2_selector_warmup_ratio= training.dflash2_selector_ramp_ratio= training.dflash2_selector_stop_gradient= training.num_depths= training.down_sample_ratio= training.down_sample_ratio_min= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.memory= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= shard.host_dir= stream.credit_mib= stream.heartbeat_s= stream.rejoin_deadline_s=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
@@ -48,7 +116,7 @@ _sf_train() {
         --resume) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --ranks) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.lk_loss_type= training.kl_scale= training.kl_decay= training.num_anchors= training.loss_decay_gamma= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.memory= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= shard.host_dir= capture.max_length= capture.mask_rule= data.order_seed=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'training.learning_rate= training.schedule= training.warmup_ratio= training.max_grad_norm= training.weight_decay= training.beta1= training.beta2= training.eps= training.batch_size= training.micro_batches= training.epochs= training.total_steps= training.max_steps= training.seed= training.checkpoint_every= training.keep_checkpoints= training.log_every= training.trace_every= training.max_bad_steps= training.unroll= training.lk_loss_type= training.kl_scale= training.kl_decay= training.num_anchors= training.loss_decay_gamma= training.loss_type= training.dpace_alpha= training.dspark_ce_loss_alpha= training.dspark_l1_loss_alpha= training.dspark_confidence_head_alpha= training.lambda_base_start= training.lambda_base_decay_ratio= training.dflash2_selector_loss_alpha= training.dflash2_selector_warmup_ratio= training.dflash2_selector_ramp_ratio= training.dflash2_selector_stop_gradient= training.num_depths= training.down_sample_ratio= training.down_sample_ratio_min= training.shard_frozen_tables= training.reference_quirks= engine.device= engine.threads= engine.mode= engine.memory= engine.compute_dtype= engine.numerics= engine.accumulate= engine.prefetch= engine.poison= engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.replicas= shard.reshard= shard.frozen_tables= shard.host_dir= capture.max_length= capture.mask_rule= data.order_seed=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;

@@ -11,28 +11,17 @@
 namespace sf::arch {
 namespace {
 
-constexpr std::string_view kArchitecture = "LlamaForCausalLMEagle3";
 constexpr const char* kEmbedding = "embed_tokens.weight";
 constexpr std::string_view kLayersKey = "eagle_aux_hidden_state_layer_ids";
 
 void check_kind(const Json& config) {
-  const Json* list = config.find("architectures");
-  std::string name = list && list->is_array() && !list->as_array().empty() ? list->as_array()[0].as_string() : "";
-  SF_CHECK(name.empty() || name == kArchitecture, Exit::kConfig,
-           "config.json: architecture \"{}\" is not an EAGLE3 draft, wanted \"{}\"", name, kArchitecture);
+  check_architecture(config, kEagle3Architecture);
   std::string type = config.get_string("model_type", "llama");
   SF_CHECK(type == "llama", Exit::kConfig, "config.json: model_type \"{}\" of a draft is unknown; known: llama", type);
   SF_CHECK(config.contains("draft_vocab_size"), Exit::kConfig,
            "config.json: draft_vocab_size is missing: this is not an EAGLE3 draft");
-  int64_t layers = config.get_int("num_hidden_layers", 1);
-  SF_CHECK(layers == 1, Exit::kConfig, "config.json: num_hidden_layers = {} of an EAGLE3 draft, only 1 is possible",
-           layers);
-  std::string act = config.get_string("hidden_act", "silu");
-  SF_CHECK(act == "silu", Exit::kConfig, "config.json: hidden_act \"{}\" is not supported, only \"silu\"", act);
   SF_CHECK(!config.get_bool("attention_bias", false) && !config.get_bool("mlp_bias", false), Exit::kConfig,
            "config.json: attention_bias and mlp_bias must be false: an EAGLE3 draft has no bias");
-  SF_CHECK(!config.get_bool("tie_word_embeddings", false), Exit::kConfig,
-           "config.json: tie_word_embeddings must be false: an EAGLE3 draft's head is never tied");
 }
 
 std::array<int64_t, 3> read_layers(const Json& config) {
@@ -55,49 +44,31 @@ std::array<int64_t, 3> read_layers(const Json& config) {
 }  // namespace
 
 Eagle3 eagle3_from_config(const Json& config) {
-  SF_CHECK(config.is_object(), Exit::kData, "config.json: wanted an object, found {}", config.type_name());
   check_kind(config);
   Eagle3 e;
-  e.vocab = size_of_config(config, "vocab_size");
+  DraftShape unstated;  // Hugging Face's LlamaConfig
+  unstated.bos = 1, unstated.eos = {2};
+  static_cast<DraftShape&>(e) = shape_from_config(config, unstated);
+  SF_CHECK(e.layers == 1, Exit::kConfig, "config.json: num_hidden_layers = {} of an EAGLE3 draft, only 1 is possible",
+           e.layers);
   e.draft_vocab = size_of_config(config, "draft_vocab_size");
   SF_CHECK(e.draft_vocab <= e.vocab, Exit::kConfig, "config.json: draft_vocab_size = {} exceeds vocab_size = {}",
            e.draft_vocab, e.vocab);
-  e.hidden = size_of_config(config, "hidden_size");
   e.target_hidden = positive(config, "target_hidden_size", e.hidden);
-  e.intermediate = size_of_config(config, "intermediate_size");
-  e.heads = size_of_config(config, "num_attention_heads", 1 << 16);
-  e.kv_heads = positive(config, "num_key_value_heads", e.heads, 1 << 16);
-  SF_CHECK(e.heads % e.kv_heads == 0, Exit::kConfig,
-           "config.json: num_attention_heads = {} is not a multiple of num_key_value_heads = {}", e.heads, e.kv_heads);
-  e.head_dim = positive(config, "head_dim", std::max<int64_t>(e.hidden / e.heads, 1), 1 << 16);
-  SF_CHECK(e.heads * e.head_dim <= kMaxExtent, Exit::kConfig,
-           "config.json: num_attention_heads = {} times head_dim = {} is out of range, wanted at most {}", e.heads,
-           e.head_dim, kMaxExtent);
-  SF_CHECK(e.head_dim % 2 == 0, Exit::kConfig, "config.json: head_dim = {} is odd: rotary pairs need an even number",
-           e.head_dim);
-  e.max_positions = size_of_config(config, "max_position_embeddings", int64_t{1} << 40);
-  e.rms_eps = in_range(config.get_double("rms_norm_eps", 1e-6), "rms_norm_eps", 0, 1);
   e.fc_norm = config.get_bool("fc_norm", false);
   e.norm_output = config.get_bool("norm_output", true);
-  e.rope = rope_from_config(config, e.max_positions);
   e.capture_layers = read_layers(config);
-  e.stored = dtype_of_config(config);
-  e.bos = bos_of_config(config, 1, e.vocab);
-  e.eos = eos_of_config(config, 2, e.vocab);
   return e;
 }
 
 Json eagle3_to_config(const Eagle3& e) {
   Json config = Json::object();
-  config.set("architectures", Json(Json::Array{Json(kArchitecture)})).set("model_type", "llama");
-  config.set("vocab_size", e.vocab).set("draft_vocab_size", e.draft_vocab).set("hidden_size", e.hidden);
+  config.set("architectures", Json(Json::Array{Json(kEagle3Architecture)})).set("model_type", "llama");
+  shape_to_config(e, config);
+  config.set("draft_vocab_size", e.draft_vocab);
   if (e.target_hidden != e.hidden) config.set("target_hidden_size", e.target_hidden);
-  config.set("intermediate_size", e.intermediate).set("num_hidden_layers", 1);
-  config.set("num_attention_heads", e.heads).set("num_key_value_heads", e.kv_heads).set("head_dim", e.head_dim);
-  config.set("max_position_embeddings", e.max_positions).set("rms_norm_eps", e.rms_eps).set("hidden_act", "silu");
-  config.set("attention_bias", false).set("mlp_bias", false).set("tie_word_embeddings", false);
+  config.set("attention_bias", false).set("mlp_bias", false);
   config.set("fc_norm", e.fc_norm).set("norm_output", e.norm_output);
-  rope_to_config(e.rope, config);
   if (e.capture_layers != std::array<int64_t, 3>{}) {
     Json ids = Json::array();
     for (int64_t layer : e.capture_layers) {
@@ -108,8 +79,6 @@ Json eagle3_to_config(const Eagle3& e) {
     }
     config.set("eagle_config", Json::object().set(kLayersKey, std::move(ids)).set("use_aux_hidden_state", true));
   }
-  tokens_to_config(e.bos, e.eos, config);
-  dtype_to_config(e.stored, config);
   return config;
 }
 
@@ -119,19 +88,10 @@ Eagle3 eagle3_for_target(const Decoder& target, int64_t draft_vocab) {
   SF_CHECK(target.layers >= 4, Exit::kConfig, "the target has {} layers; an EAGLE3 draft captures three of at least 4",
            target.layers);
   Eagle3 e;
-  e.vocab = target.vocab;
+  static_cast<DraftShape&>(e) = shape_for_target(target, 1);
   e.draft_vocab = draft_vocab;
-  e.hidden = e.target_hidden = target.hidden;
-  e.intermediate = target.intermediate;
-  e.heads = target.heads;
-  e.kv_heads = target.kv_heads;
-  e.head_dim = target.head_dim;
-  e.max_positions = target.max_positions;
-  e.rms_eps = target.rms_eps;
-  e.rope = target.rope;
+  e.target_hidden = target.hidden;
   e.capture_layers = {2, target.layers / 2, target.layers - 3};
-  e.bos = target.bos;
-  e.eos = target.eos;
   return e;
 }
 

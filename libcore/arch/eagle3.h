@@ -5,23 +5,18 @@
 #include <cstdint>
 
 #include "arch/decoder.h"
+#include "arch/draft_shape.h"
 #include "arch/model_spec.h"
 #include "base/json.h"
 
 namespace sf::arch {
 
-struct Eagle3 {
-  int64_t vocab = 0, draft_vocab = 0, hidden = 0, target_hidden = 0, intermediate = 0;
-  int64_t heads = 0, kv_heads = 0, head_dim = 0, max_positions = 0;
-  double rms_eps = 1e-6;
+struct Eagle3 : DraftShape {
+  int64_t draft_vocab = 0, target_hidden = 0;
   bool fc_norm = false;     // RMSNorm of each captured chunk before fc
   bool norm_output = true;  // norm in front of lm_head
-  Rope rope;
   // Layers captured, in OUR numbering: n = un-normed state after n blocks. config.json holds SpecForge's n - 1.
   std::array<int64_t, 3> capture_layers{};
-  Dtype stored = Dtype::kF32;
-  int64_t bos = -1;
-  std::vector<int64_t> eos;
 
   friend bool operator==(const Eagle3&, const Eagle3&) = default;
 };
@@ -33,6 +28,8 @@ struct Eagle3Batch {
   int64_t labels = 0;                // trained labels
   std::vector<int64_t> step_labels;  // of them, those that step k reaches; steps that reach none are absent
 };
+
+inline constexpr std::string_view kEagle3Architecture = "LlamaForCausalLMEagle3";
 
 // kConfig naming the setting. Without eagle_config the capture layers stay {0, 0, 0}: they belong to the target, and
 // eagle3_for_target(...).capture_layers is the default.

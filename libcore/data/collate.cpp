@@ -42,12 +42,14 @@ Layout layout_of(const Eagle3Shape& shape) {
 }
 
 Layout layout_of(const DflashShape& shape) {
-  return {{{"input_ids", {Dtype::kI32}, 0, true},
-           {"loss_mask", {Dtype::kU8}, 0},
-           {"hidden_states", kFeatures, shape.captured}},
-          shape.vocab,
-          shape.max_length,
-          shape.compute};
+  Layout layout{{{"input_ids", {Dtype::kI32}, 0, true},
+                 {"loss_mask", {Dtype::kU8}, 0},
+                 {"hidden_states", kFeatures, shape.captured}},
+                shape.vocab,
+                shape.max_length,
+                shape.compute};
+  if (shape.final_norm) layout.fields.push_back({"final_norm", kFeatures, shape.hidden});
+  return layout;
 }
 
 const HostTensor& checked(const stream::Sample& sample, const Field& field, int64_t length) {
@@ -135,6 +137,26 @@ Batch collate_dflash(std::span<const stream::Sample> samples, const DflashShape&
   for (size_t b = 0; b < drawn.size(); ++b)
     std::copy(drawn[b].begin(), drawn[b].end(), anchors.mutable_data_ptr<int64_t>() + b * most);
   batch.tensors["anchors"] = anchors;
+  return batch;
+}
+
+Batch collate_peagle(std::span<const stream::Sample> samples, const Eagle3Shape& shape, const DepthRule& rule) {
+  Batch batch = collate(samples, layout_of(shape));
+  if (batch.empty()) return batch;
+  std::vector<DepthRows> drawn;
+  size_t most = 0;
+  for (const stream::Sample& sample : samples) {
+    if (sample.void_reason) continue;
+    drawn.push_back(draw_depths(sample.at("loss_mask").as<uint8_t>(), rule, sample.position));
+    most = std::max(most, drawn.back().anchors.size());
+  }
+  for (auto [name, list] :
+       {std::pair("cod_anchors", &DepthRows::anchors), std::pair("cod_depths", &DepthRows::depths)}) {
+    at::Tensor filled = at::full({batch.rows, static_cast<int64_t>(most)}, -1, at::kLong);
+    for (size_t b = 0; b < drawn.size(); ++b)
+      std::copy((drawn[b].*list).begin(), (drawn[b].*list).end(), filled.mutable_data_ptr<int64_t>() + b * most);
+    batch.tensors[name] = filled;
+  }
   return batch;
 }
 

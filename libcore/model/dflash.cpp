@@ -1,203 +1,111 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/dflash.h"
 
-#include <ATen/ops/cat.h>
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
-#include <memory>
+#include <cmath>
 #include <string>
-#include <utility>
 
 #include "base/error.h"
-#include "model/rotary.h"
-#include "ops/attention.h"
-#include "ops/linear.h"
 #include "ops/norm.h"
-#include "ops/swiglu.h"
 
 namespace sf::model {
 namespace {
 
-at::Tensor tensor_of(const std::vector<int64_t>& values) {
-  at::Tensor list = at::empty({std::ssize(values)}, at::kLong);
-  std::copy(values.begin(), values.end(), list.mutable_data_ptr<int64_t>());
-  return list;
-}
+// dpace_weights of one block: its labels are [begin, end) of all.
+struct Block {
+  const DflashOptions& options;
+  int64_t block;
+  std::span<const int64_t> slots;
+  std::span<const float> nll;
 
-Tensors lay_out(const arch::Dflash& draft, const Tensors& in) {
-  DflashBlocks found = dflash_blocks(in, draft);
-  SF_CHECK(!found.blocks.empty(), Exit::kSoftware, "a micro-batch without a block");
-  at::Tensor blocks = at::empty({std::ssize(found.blocks), 2}, at::kLong);
-  int64_t* to = blocks.mutable_data_ptr<int64_t>();
-  for (const DflashBlocks::Block& block : found.blocks) *to++ = block.row, *to++ = block.anchor;
-  return {{"blocks", blocks},
-          {"slot_ids", tensor_of(found.slot_ids)},
-          {"context_rows", tensor_of(found.context_rows)},
-          {"label_slots", tensor_of(found.label_slots)},
-          {"label_ids", tensor_of(found.label_ids)},
-          {"label_offsets", tensor_of(found.label_offsets)}};
-}
-
-Tensors context(const arch::Dflash& draft, const Tensors& p, const Tensors& in) {
-  const at::Tensor& states = in.at("hidden_states");
-  at::Tensor read = states.reshape({-1, states.size(-1)}).index_select(0, in.at("context_rows"));
-  return {{"context", ops::rms_norm(ops::linear(read, p.at("fc.weight")), p.at("hidden_norm.weight"), draft.rms_eps)}};
-}
-
-// The blocks of one row of the batch, and where their slots and their context lie among all.
-struct Stretch {
-  std::vector<int64_t> anchors;
-  int64_t first_slot = 0, first_context = 0, context = 0;
-};
-
-std::vector<Stretch> stretches(const at::Tensor& blocks, int64_t block) {
-  std::vector<Stretch> found;
-  auto at = blocks.accessor<int64_t, 2>();
-  int64_t context = 0;
-  for (int64_t n = 0; n < blocks.size(0); ++n) {
-    if (n == 0 || at[n][0] != at[n - 1][0]) {
-      if (n > 0) context += found.back().context;
-      found.push_back({{}, n * block, context, 0});
+  void weigh(size_t begin, size_t end, std::vector<double>& weights) const {
+    std::vector<double> prefix(static_cast<size_t>(block), 1), mass(static_cast<size_t>(block) + 1, 0);
+    for (size_t n = begin; n < end; ++n) {
+      double p = std::exp(-static_cast<double>(nll[n]));
+      prefix[offset(n)] = (1 - options.dpace_alpha) * p + options.dpace_alpha;
     }
-    found.back().anchors.push_back(at[n][1]);
-    found.back().context = std::max(found.back().context, at[n][1]);
+    for (size_t k = 1; k < prefix.size(); ++k) prefix[k] *= prefix[k - 1];
+    for (size_t n = begin; n < end; ++n) mass[offset(n)] = prefix[offset(n)];
+    for (size_t k = prefix.size(); k-- > 0;) mass[k] += mass[k + 1];
+    for (size_t n = begin; n < end; ++n) {
+      double before = prefix[offset(n)], behind = mass[offset(n)];
+      weights[n] = options.loss == SlotLoss::kDpace         ? behind
+                   : options.loss == SlotLoss::kDpacePrefix ? before
+                                                            : behind / before;
+    }
   }
-  return found;
-}
-
-class Layer {
- public:
-  Layer(const arch::Dflash& draft, int64_t index, std::shared_ptr<const Rotary> rotary)
-      : d_(draft), index_(index), prefix_("layers." + std::to_string(index) + "."), rotary_(std::move(rotary)) {}
-
-  Tensors operator()(const Tensors& p, const Tensors& in) const {
-    const at::Tensor& before = in.at("hidden." + std::to_string(index_));
-    at::Tensor h = before.add(attention(p, in, norm(p, before, "input_layernorm")));
-    return {{"hidden." + std::to_string(index_ + 1), h.add(mlp(p, norm(p, h, "post_attention_layernorm")))}};
-  }
-
- private:
-  const at::Tensor& parameter(const Tensors& p, const std::string& name) const { return p.at(prefix_ + name); }
-  at::Tensor norm(const Tensors& p, const at::Tensor& x, const std::string& module) const {
-    return ops::rms_norm(x, parameter(p, module + ".weight"), d_.rms_eps);
-  }
-  at::Tensor project(const Tensors& p, const at::Tensor& x, const std::string& module, bool biased = false) const {
-    at::Tensor bias;
-    if (biased) bias = parameter(p, module + ".bias");
-    return ops::linear(x, parameter(p, module + ".weight"), bias);
-  }
-  // [rows, n * hd] -> [n, rows, hd]
-  at::Tensor heads(const at::Tensor& rows, int64_t count) const {
-    return rows.reshape({rows.size(0), count, d_.head_dim}).transpose(0, 1);
-  }
-  at::Tensor turned(const Tensors& p, const at::Tensor& rows, int64_t count, const std::string& module,
-                    const std::vector<int64_t>& positions, const ops::RotaryTable& table) const {
-    at::Tensor normed = norm(p, rows.reshape({rows.size(0), count, d_.head_dim}), module);
-    return ops::apply_rotary(normed.transpose(0, 1), table, tensor_of(positions));
-  }
-
-  // The context is not normed again here: eagle_dflash 2.2.
-  at::Tensor attention(const Tensors& p, const Tensors& in, const at::Tensor& x) const {
-    const at::Tensor& states = in.at("context");
-    at::Tensor both = at::cat({states, x}, 0), q = project(p, x, "self_attn.q_proj", d_.bias);
-    at::Tensor k = project(p, both, "self_attn.k_proj", d_.bias), v = project(p, both, "self_attn.v_proj", d_.bias);
-    std::vector<at::Tensor> seen;
-    for (const Stretch& row : stretches(in.at("blocks"), d_.block))
-      seen.push_back(attend(p, q, k, v, row, states.size(0)));
-    return project(p, at::cat(seen, 0), "self_attn.o_proj", d_.bias);
-  }
-
-  // One row of the batch: its slots against its context and each block against itself. Rows of k and v before `slots`
-  // are the context's.
-  at::Tensor attend(const Tensors& p, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Stretch& row,
-                    int64_t slots) const {
-    std::vector<int64_t> before, inside;
-    for (int64_t i = 0; i < row.context; ++i) before.push_back(i);
-    for (int64_t anchor : row.anchors)
-      for (int64_t o = 0; o < d_.block; ++o) inside.push_back(anchor + o);
-    int64_t count = std::ssize(inside), first = slots + row.first_slot;
-    ops::RotaryTable table = rotary_->table(row.context + d_.block);
-    const std::string q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
-    at::Tensor out = ops::attention_of_blocks(
-        turned(p, q.narrow(0, row.first_slot, count), d_.heads, q_norm, inside, table),
-        turned(p, k.narrow(0, row.first_context, row.context), d_.kv_heads, k_norm, before, table),
-        heads(v.narrow(0, row.first_context, row.context), d_.kv_heads),
-        turned(p, k.narrow(0, first, count), d_.kv_heads, k_norm, inside, table),
-        heads(v.narrow(0, first, count), d_.kv_heads), row.anchors);
-    return out.transpose(0, 1).reshape({count, d_.heads * d_.head_dim});
-  }
-
-  at::Tensor mlp(const Tensors& p, const at::Tensor& x) const {
-    at::Tensor mixed = ops::swiglu(project(p, x, "mlp.gate_proj"), project(p, x, "mlp.up_proj"));
-    return project(p, mixed, "mlp.down_proj");
-  }
-
-  arch::Dflash d_;
-  int64_t index_;
-  std::string prefix_;
-  std::shared_ptr<const Rotary> rotary_;
+  size_t offset(size_t n) const { return static_cast<size_t>(slots[n] % block); }
 };
 
-Tensors loss(const arch::Dflash& draft, const Tensors& in) {
-  const at::Tensor &nll = in.at("nll"), &offsets = in.at("label_offsets");
-  at::Tensor right = in.at("top1").eq(in.at("label_ids")), sums = at::zeros({draft.block, 2}, at::kDouble);
-  at::Tensor value = nll.mul(in.at("slot_weights").index_select(0, offsets)).sum();
-  const float* each = nll.const_data_ptr<float>();
-  for (int64_t n = 0; n < offsets.size(0); ++n) {
-    double* row = sums.mutable_data_ptr<double>() + 2 * offsets.const_data_ptr<int64_t>()[n];
+Tensors loss(const arch::Dflash& draft, const DflashOptions& options, const Tensors& in) {
+  const at::Tensor &nll = in.at("nll"), &offsets = in.at("label_offsets"), &slots = in.at("label_slots");
+  at::Tensor right = in.at("top1").eq(in.at("label_ids")), sums = at::zeros({draft.block, 3}, at::kDouble);
+  auto count = static_cast<size_t>(nll.size(0));
+  std::span<const float> each(nll.const_data_ptr<float>(), count);
+  std::vector<double> own = dpace_weights(options, draft.block, {slots.const_data_ptr<int64_t>(), count}, each);
+  at::Tensor weights = in.at("slot_weights").index_select(0, offsets);
+  float* weight = weights.mutable_data_ptr<float>();
+  for (size_t n = 0; n < count; ++n) {
+    double* row = sums.mutable_data_ptr<double>() + 3 * offsets.const_data_ptr<int64_t>()[n];
+    weight[n] = static_cast<float>(weight[n] * own[n]);
     row[0] += static_cast<double>(each[n]);
     row[1] += right.const_data_ptr<bool>()[n];
+    row[2] += static_cast<double>(weight[n]) * static_cast<double>(each[n]);
   }
-  return {{"loss", value}, {"slot_sums", sums}};
+  return {{"loss", nll.mul(weights).sum()}, {"slot_sums", sums}};
 }
 
-void set_embed(Segment& segment) {
-  segment.table = TableCall{TableCall::Kind::kLookUp};
-  segment.forward = [](const Tensors& p, const Tensors& in) {
-    return Tensors{{"hidden.0", at::embedding(p.at(arch::kTargetEmbedding), in.at("slot_ids"))}};
-  };
+void fill(Segment& segment, const arch::Dflash& draft, const DflashOptions& options) {
+  if (segment.name == "norm")
+    segment.forward = [last = segment.reads[0], eps = draft.rms_eps](const Tensors& p, const Tensors& in) {
+      at::Tensor read = in.at(last).index_select(0, in.at("label_slots"));
+      return Tensors{{"states", ops::rms_norm(read, p.at("norm.weight"), eps)}};
+    };
+  else if (segment.name == "head")
+    segment = vocabulary_head_segment(std::move(segment), options.head_chunk);
+  else
+    segment.forward = [draft, options](const Tensors&, const Tensors& in) { return loss(draft, options, in); };
 }
 
-void set_head(Segment& segment, int64_t chunk) {
+}  // namespace
+
+SlotLoss slot_loss_from_name(std::string_view name) {
+  if (name == "dflash") return SlotLoss::kPlain;
+  if (name == "dpace") return SlotLoss::kDpace;
+  if (name == "dpace-cumulative-confidence-only") return SlotLoss::kDpacePrefix;
+  if (name == "dpace-continuation-value-only") return SlotLoss::kDpaceSuffixOverPrefix;
+  fail(Exit::kConfig,
+       "training.loss_type \"{}\" is unknown; known: dflash, dpace, dpace-cumulative-confidence-only, "
+       "dpace-continuation-value-only",
+       name);
+}
+
+std::vector<double> dpace_weights(const DflashOptions& options, int64_t block, std::span<const int64_t> slots,
+                                  std::span<const float> nll) {
+  std::vector<double> weights(slots.size(), 1);
+  if (options.loss == SlotLoss::kPlain) return weights;
+  Block one{options, block, slots, nll};
+  for (size_t begin = 0, end = 0; begin < slots.size(); begin = end) {
+    while (end < slots.size() && slots[end] / block == slots[begin] / block) ++end;
+    one.weigh(begin, end, weights);
+  }
+  return weights;
+}
+
+Segment vocabulary_head_segment(Segment segment, int64_t chunk) {
   segment.table = TableCall{TableCall::Kind::kHead, chunk};
   segment.forward = [chunk](const Tensors& p, const Tensors& in) {
     ops::HeadLoss out = ops::vocabulary_head(in.at("states"), p.at(arch::kTargetHead), in.at("label_ids"), chunk);
     return Tensors{{"nll", out.nll}, {"top1", out.top1}};
   };
+  return segment;
 }
 
-}  // namespace
-
 std::vector<Segment> dflash_segments(const arch::Dflash& draft, bool tied, const DflashOptions& options) {
-  arch::check_trainable(draft);
-  auto rotary = std::make_shared<const Rotary>(draft.rope, draft.head_dim, draft.max_positions);
-  std::vector<Segment> segments;
-  int64_t layer = 0;
-  for (const arch::Segment& part : arch::describe_training(draft, tied).segments) {
-    Segment segment{part.name, part.parameters, part.reads, part.writes, {}};
-    if (part.name == "blocks")
-      segment.forward = [draft](const Tensors&, const Tensors& in) { return lay_out(draft, in); };
-    else if (part.name == "context")
-      segment.forward = [draft](const Tensors& p, const Tensors& in) { return context(draft, p, in); };
-    else if (part.name == "embed")
-      set_embed(segment);
-    else if (part.name == "norm")
-      segment.forward = [last = part.reads[0], eps = draft.rms_eps](const Tensors& p, const Tensors& in) {
-        at::Tensor read = in.at(last).index_select(0, in.at("label_slots"));
-        return Tensors{{"states", ops::rms_norm(read, p.at("norm.weight"), eps)}};
-      };
-    else if (part.name == "head")
-      set_head(segment, options.head_chunk);
-    else if (part.name == "loss")
-      segment.forward = [draft](const Tensors&, const Tensors& in) { return loss(draft, in); };
-    else
-      segment.forward = Layer(draft, layer++, rotary);
-    segments.push_back(std::move(segment));
-  }
-  return segments;
+  return block_segments(arch::describe_training(draft, tied), draft, {},
+                        {[=](Segment& segment) { fill(segment, draft, options); }, {}});
 }
 
 }  // namespace sf::model

@@ -183,6 +183,28 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   return attention_with_diagonals(q, {&k, 1}, {&v, 1}, options);
 }
 
+at::Tensor attention_of_rows(const at::Tensor& q, const at::Tensor& k_context, const at::Tensor& v_context,
+                             std::span<const at::Tensor> k, std::span<const at::Tensor> v, const KeyRanges& ranges) {
+  const int64_t rows = q.size(1);
+  SF_ASSERT(q.dim() == 3 && k_context.dim() == 3 && k_context.sizes() == v_context.sizes() && k.size() == v.size());
+  SF_ASSERT(std::ssize(ranges.begin) == rows && std::ssize(ranges.end) == rows);
+  const at::Tensor limits = at::empty({2, 1, rows}, at::kLong);
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto at = static_cast<size_t>(r);
+    SF_ASSERT(ranges.begin[at] >= 0 && ranges.end[at] <= k_context.size(1));
+    limits.mutable_data_ptr<int64_t>()[r] = ranges.begin[at];
+    limits.mutable_data_ptr<int64_t>()[rows + r] = ranges.end[at];
+  }
+  std::optional<at::Tensor> k_diagonal, v_diagonal;
+  if (!k.empty()) {
+    k_diagonal = at::stack(at::TensorList(k.data(), k.size())).unsqueeze(1);
+    v_diagonal = at::stack(at::TensorList(v.data(), v.size())).unsqueeze(1);
+  }
+  return AttentionFunction::apply(q.unsqueeze(0), k_context.unsqueeze(0), v_context.unsqueeze(0), k_diagonal,
+                                  v_diagonal, limits, scale_of(0, q.size(2)))
+      .squeeze(0);
+}
+
 namespace {
 
 // [nKV, N * K, hd] -> [K, 1, nKV, N * K, hd]: for every slot, the d-th slot of its block.
@@ -194,20 +216,42 @@ at::Tensor seen_in_block(const at::Tensor& slots, int64_t blocks) {
       .reshape({block, 1, kv_heads, blocks * block, dims});
 }
 
+// [heads, N * K, hd] -> K times [heads, N, hd]: the slots of one offset together.
+std::vector<at::Tensor> by_offset(const at::Tensor& slots, int64_t blocks) {
+  return slots.reshape({slots.size(0), blocks, slots.size(1) / blocks, slots.size(2)}).unbind(2);
+}
+
+// Offset by offset: what a slot sees of its block is the diagonals of the offsets up to its own.
+at::Tensor windowed_blocks(const at::Tensor& q, const at::Tensor& k_context, const at::Tensor& v_context,
+                           const at::Tensor& k, const at::Tensor& v, std::span<const int64_t> anchors, int64_t window) {
+  const int64_t blocks = std::ssize(anchors), block = q.size(1) / blocks;
+  const std::vector<at::Tensor> queries = by_offset(q, blocks), keys = by_offset(k, blocks),
+                                values = by_offset(v, blocks);
+  std::vector<at::Tensor> seen;
+  for (int64_t o = 0; o < block; ++o) {
+    std::vector<int64_t> begin;
+    for (const int64_t anchor : anchors) begin.push_back(std::clamp<int64_t>(anchor + o - (window - 1), 0, anchor));
+    const size_t own = static_cast<size_t>(o), visible = own + 1;
+    seen.push_back(attention_of_rows(queries[own], k_context, v_context, {keys.data(), visible},
+                                     {values.data(), visible}, {begin, anchors}));
+  }
+  return at::stack(seen, 2).reshape(q.sizes());  // [heads, N, K, hd]
+}
+
 }  // namespace
 
 at::Tensor attention_of_blocks(const at::Tensor& q, const at::Tensor& k_context, const at::Tensor& v_context,
-                               const at::Tensor& k, const at::Tensor& v, std::span<const int64_t> anchors) {
+                               const at::Tensor& k, const at::Tensor& v, std::span<const int64_t> anchors,
+                               int64_t window) {
   const int64_t blocks = std::ssize(anchors), rows = q.size(1);
   SF_ASSERT(q.dim() == 3 && k.dim() == 3 && v.sizes() == k.sizes() && k_context.dim() == 3);
   SF_ASSERT(k_context.sizes() == v_context.sizes() && k_context.size(0) == k.size(0) && q.size(0) % k.size(0) == 0);
-  SF_ASSERT(blocks > 0 && rows % blocks == 0 && k.size(1) == rows);
+  SF_ASSERT(blocks > 0 && rows % blocks == 0 && k.size(1) == rows && window >= 0);
+  for (const int64_t anchor : anchors) SF_ASSERT(anchor >= 0 && anchor <= k_context.size(1));
+  if (window > 0) return windowed_blocks(q, k_context, v_context, k, v, anchors, window);
   const at::Tensor ranges = at::zeros({2, 1, rows}, at::kLong);
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t anchor = anchors[static_cast<size_t>(r / (rows / blocks))];
-    SF_ASSERT(anchor >= 0 && anchor <= k_context.size(1));
-    ranges.mutable_data_ptr<int64_t>()[rows + r] = anchor;
-  }
+  for (int64_t r = 0; r < rows; ++r)
+    ranges.mutable_data_ptr<int64_t>()[rows + r] = anchors[static_cast<size_t>(r / (rows / blocks))];
   return AttentionFunction::apply(q.unsqueeze(0), k_context.unsqueeze(0), v_context.unsqueeze(0),
                                   std::optional(seen_in_block(k, blocks)), std::optional(seen_in_block(v, blocks)),
                                   ranges, scale_of(0, q.size(2)))

@@ -31,9 +31,20 @@ at::Tensor attention_with_diagonals(const at::Tensor& q, std::span<const at::Ten
 // DFlash's blocks (eagle_dflash 2.2, 2.4): a slot of block n sees keys [0, anchors[n]) of the context and all slots of
 // its own block; blocks do not see each other. q: [nH, N * K, hd], k, v: [nKV, N * K, hd] of the slots, block by block;
 // k_context, v_context: [nKV, C, hd]; every anchor in [0, C]. Types and strides as above -> [nH, N * K, hd].
-// Differentiable in all five; keys and values of the slots are held K times over while it runs.
+// With a window w, slot o of a block at anchor a sees context from a + o - (w - 1) on and of its block the slots up to
+// itself. Differentiable in all five; keys and values of the slots are held K times over while it runs.
 at::Tensor attention_of_blocks(const at::Tensor& q, const at::Tensor& k_context, const at::Tensor& v_context,
-                               const at::Tensor& k, const at::Tensor& v, std::span<const int64_t> anchors);
+                               const at::Tensor& k, const at::Tensor& v, std::span<const int64_t> anchors,
+                               int64_t window = 0);
+
+// Rows that each see a range of the context and one own key of every diagonal. q: [nH, N, hd]; k_context, v_context:
+// [nKV, C, hd]; k[i], v[i]: [nKV, N, hd]; ranges: first and one past the last visible context key, [N] each. Types and
+// strides as above -> [nH, N, hd]. Differentiable in all.
+struct KeyRanges {
+  std::span<const int64_t> begin, end;
+};
+at::Tensor attention_of_rows(const at::Tensor& q, const at::Tensor& k_context, const at::Tensor& v_context,
+                             std::span<const at::Tensor> k, std::span<const at::Tensor> v, const KeyRanges& ranges);
 
 // Inference over a cache. q: [nH, rows, hd]; k_cache, v_cache: [nKV, T, hd] of one dtype (fp32 or bf16), hd contiguous,
 // entry t holding position t; positions: of each row, ascending or not; row r sees keys 0..positions[r] (window as

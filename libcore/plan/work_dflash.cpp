@@ -98,7 +98,8 @@ class Chain {
   NamedShades blocks() {
     return {{"blocks", integers(2 * batch_.blocks())},    {"slot_ids", integers(batch_.blocks() * d_.block)},
             {"context_rows", integers(batch_.context())}, {"label_slots", integers(batch_.labels)},
-            {"label_ids", integers(batch_.labels)},       {"label_offsets", integers(batch_.labels)}};
+            {"label_ids", integers(batch_.labels)},       {"label_offsets", integers(batch_.labels)},
+            {"token_ids", integers(batch_.blocks() * d_.block)}};
   }
   NamedShades context(const NamedShades& p) {
     auto captured = static_cast<int64_t>(d_.capture_layers.size());
@@ -110,7 +111,7 @@ class Chain {
   }
   NamedShades judged(const Shade& nll) { return {{"nll", nll}, {"top1", integers(batch_.labels)}}; }
   NamedShades loss(const Shade& nll) {
-    Shade right = tape_.make({batch_.labels}, Dtype::kBool), sums = tape_.make({d_.block, 2}, Dtype::kF64);
+    Shade right = tape_.make({batch_.labels}, Dtype::kBool), sums = tape_.make({d_.block, 3}, Dtype::kF64);
     Shade weights = tape_.make({batch_.labels}, Dtype::kF32), weighed = ops_.scaled(nll);
     return {{"loss", ops_.summed(weighed)}, {"slot_sums", sums}};
   }

@@ -67,9 +67,9 @@ stream::Sample Capture::compute(uint64_t row) {
   add("input_ids", std::move(ids));
   add("loss_mask", std::move(mask));
   add(wish.teacher ? "hidden_state" : "hidden_states", carried(at::cat(states.captured, 1), feature, chat));
+  if (wish.final_norm) add("final_norm", carried(states.final_norm, feature, chat));
   if (wish.teacher) {
     // The teacher of training sees the carried (rounded) state, so its best id and log-sum-exp come from that one too.
-    add("final_norm", carried(states.final_norm, feature, chat));
     at::Tensor rounded = states.final_norm.to(tensor::to_scalar(feature));
     ops::Top1 top = target.model.top1(rounded.to(states.final_norm.scalar_type()));
     add("target_top1", tensor::to_host(top.top1));

@@ -5,12 +5,12 @@
 #include <map>
 #include <optional>
 
-#include "arch/dflash.h"
 #include "base/error.h"
 #include "ckpt/draft.h"
 #include "gen/speculative.h"
 #include "run/entry.h"
 #include "run/target.h"
+#include "tool/capture_wish.h"
 
 namespace sf::run {
 namespace {
@@ -119,11 +119,7 @@ std::string to_text(const Json& json) {
 
 int eval_accept(app::Invocation& invocation) {
   ckpt::Checkpoint draft_files = ckpt::Checkpoint::open(invocation.get("draft"));
-  SF_CHECK(
-      !arch::is_dflash(draft_files.config()), Exit::kConfig,
-      "{} is a DFlash draft, and decoding takes EAGLE3 drafts alone; its accuracy by position is in the metrics of "
-      "its run (sf-eval report)",
-      draft_files.dir().string());
+  tool::check_decodable(draft_files);
   OpenTarget target = open_target(invocation);
   ckpt::check_target(draft_files, target.checkpoint);
   gen::Eagle3Draft draft = gen::Eagle3Draft::load(draft_files, target.model);

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "arch/drafts.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "config/apply.h"

@@ -2,6 +2,9 @@
 // A target as the verbs open it: checkpoint, words and mathematics.
 #pragma once
 #include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "app/command.h"
 #include "ckpt/checkpoint.h"

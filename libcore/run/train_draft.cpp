@@ -5,12 +5,14 @@
 
 #include <algorithm>
 
+#include "arch/drafts.h"
 #include "base/error.h"
 #include "config/apply.h"
 #include "run/entry.h"
 #include "run/samples.h"
 #include "run/training.h"
 #include "tensor/memory.h"
+#include "tool/plan_request.h"
 #include "train/loop.h"
 
 namespace sf::run {
@@ -18,14 +20,6 @@ namespace {
 
 using config::Apply;
 constexpr double kDataWait = 600;  // of one position; the stream itself notices a dead producer much sooner
-
-stream::Contract wanted_contract(const DraftFiles& draft, const DraftAlgorithm& algorithm) {
-  stream::Contract wanted = algorithm.samples();
-  wanted.target = draft.target.identity();
-  wanted.tokenizer = draft.link.tokenizer;
-  wanted.chat_template = draft.link.chat_template;
-  return wanted;
-}
 
 engine::Engine::ReadInterval from_checkpoint(const ckpt::Checkpoint& files, std::string name) {
   return [&files, name](int64_t lo, int64_t hi, std::span<float> to) {
@@ -93,13 +87,15 @@ auto or_refuse(const stream::Source& source, Act&& act) {
 }  // namespace
 
 std::vector<const DraftVerb*> draft_verbs() {
-  return {&eagle3_verb(), &dflash_verb()};
+  return {&eagle3_verb(), &dflash_verb(), &dflash2_verb(), &dspark_verb(), &domino_verb(), &peagle_verb()};
 }
 
 int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   apply_device(invocation);
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
   DraftFiles draft = tool::open_draft(invocation);
+  const Json& config = draft.files.config();
+  const arch::DraftFamily& family = arch::draft_family(config, verb.name);  // refuses another
   std::unique_ptr<DraftAlgorithm> algorithm = verb.make(draft, invocation.settings());
   set_aside_foreign(invocation.settings(), verb);
   arch::ModelSpec spec = algorithm->spec();
@@ -107,10 +103,12 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   std::vector<model::Segment> segments = algorithm->segments();
   std::unique_ptr<comm::Group> group = make_group(invocation);
   RunDir run(invocation, *group);
-  std::unique_ptr<stream::Source> source = open_source(invocation, *group, wanted_contract(draft, *algorithm));
+  std::unique_ptr<stream::Source> source = open_source(invocation, *group, tool::wanted_contract(draft));
   tool::Samples samples = samples_of(invocation, source->contract());
   choose_modes(invocation, *group, engine_options,
-               [&](config::Settings& settings, int world) { return algorithm->request(settings, samples, world); });
+               [&](config::Settings& settings, int world) {
+    return tool::draft_request(settings, family, config, draft.tied(), samples, world);
+  });
   const uint64_t idle_bytes = tensor::resident_bytes();
   engine::Engine engine(*group, spec, segments, engine_options);
   train::LoopOptions loop_options = apply_loop(invocation, source->contract().rows, algorithm->reference_quirks);

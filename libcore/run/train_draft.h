@@ -12,7 +12,6 @@
 #include "data/feed.h"
 #include "engine/engine.h"
 #include "tool/draft_files.h"
-#include "tool/plan_request.h"
 #include "train/objective.h"
 
 namespace sf::run {
@@ -26,17 +25,15 @@ class DraftAlgorithm {
   virtual arch::ModelSpec spec() const = 0;
   virtual std::vector<model::Segment> segments() const = 0;
   virtual std::unique_ptr<train::Objective> objective() const = 0;
-  // Fields of the contract that the draft decides: algorithm, layers, vocab, hidden.
-  virtual stream::Contract samples() const = 0;
   virtual data::Feed::Collate collate(int64_t max_length, Dtype compute) const = 0;
   // Buffers that every checkpoint holds, and frozen parameters that belong into it.
   virtual std::vector<NamedTensor> buffers() const { return {}; }
   virtual std::vector<std::string> also_frozen() const { return {}; }
-  // What --plan asks, of a run with these samples.
-  virtual tool::PlanRequest request(config::Settings& settings, const tool::Samples& samples, int world) const = 0;
-  // LoopOptions::constant_bytes, and ::work_bytes of a run that follows `plan`, which outlives it.
+  // LoopOptions::constant_bytes, and ::work_bytes of a run that follows `plan`, which outlives it; empty: not known.
   virtual uint64_t constant_bytes() const { return 0; }
-  virtual std::function<uint64_t(const model::Tensors& micro_batch)> work_bytes(const plan::Schedule& plan) const = 0;
+  virtual std::function<uint64_t(const model::Tensors& micro_batch)> work_bytes(const plan::Schedule&) const {
+    return {};
+  }
   // A parameter that is neither in the draft's files nor a whole tensor of the target's.
   virtual std::optional<engine::Engine::ReadInterval> reader(const std::string&) const { return std::nullopt; }
   bool reference_quirks = false;
@@ -49,9 +46,17 @@ struct DraftVerb {
   std::vector<std::string_view> settings;  // keys that it reads and not every algorithm does
   std::unique_ptr<DraftAlgorithm> (*make)(const DraftFiles& draft, config::Settings& settings);
 };
+template <typename Algorithm>
+std::unique_ptr<DraftAlgorithm> make_draft(const DraftFiles& draft, config::Settings& settings) {
+  return std::make_unique<Algorithm>(draft, settings);
+}
 // One line an algorithm, each in its own train_NAME.cpp.
 const DraftVerb& eagle3_verb();
 const DraftVerb& dflash_verb();
+const DraftVerb& dflash2_verb();
+const DraftVerb& dspark_verb();
+const DraftVerb& domino_verb();
+const DraftVerb& peagle_verb();
 // All of them.
 std::vector<const DraftVerb*> draft_verbs();
 

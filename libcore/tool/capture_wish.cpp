@@ -2,31 +2,24 @@
 #include "tool/capture_wish.h"
 
 #include "arch/decoder.h"
+#include "arch/drafts.h"
 #include "base/error.h"
 
 namespace sf::tool {
 
-std::vector<std::string> eagle3_layers(const arch::Eagle3& draft) {
-  std::vector<std::string> layers;
-  for (int64_t layer : draft.capture_layers) layers.push_back(std::to_string(layer));
-  layers.push_back("final_norm");
-  return layers;
-}
-
-std::vector<std::string> dflash_layers(const arch::Dflash& draft) {
-  std::vector<std::string> layers;
-  for (int64_t layer : draft.capture_layers) layers.push_back(std::to_string(layer));
-  return layers;
-}
-
 CaptureWish capture_wish(const Json& draft_config) {
-  if (arch::is_dflash(draft_config)) {
-    arch::Dflash draft = arch::dflash_from_config(draft_config);
-    SF_CHECK(!draft.capture_layers.empty(), Exit::kConfig, "the draft's config.json names no target_layer_ids");
-    return {"dflash", draft.capture_layers, false, dflash_layers(draft)};
-  }
-  arch::Eagle3 draft = arch::eagle3_from_config(draft_config);
-  return {"eagle3", {draft.capture_layers.begin(), draft.capture_layers.end()}, true, eagle3_layers(draft)};
+  const arch::DraftFamily& family = arch::draft_family(draft_config);
+  arch::DraftInput input = family.input(draft_config);
+  CaptureWish wish{std::string(family.features), input.layers, family.final_norm(), family.teacher(), {}};
+  for (int64_t layer : input.layers) wish.names.push_back(std::to_string(layer));
+  if (wish.final_norm) wish.names.emplace_back("final_norm");
+  return wish;
+}
+
+void check_decodable(const ckpt::Checkpoint& draft) {
+  std::string_view kind = arch::draft_family(draft.config()).name;
+  SF_CHECK(kind == "eagle3", Exit::kConfig, "{}: {} drafts are trained, not yet decoded; sf-eval accept knows: eagle3",
+           draft.dir().string(), kind);
 }
 
 stream::Contract contract_of(const ckpt::Checkpoint& target, const text::ChatEncoder& encoder, Dtype compute,

@@ -4,8 +4,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "arch/model_spec.h"
+#include "arch/drafts.h"
 #include "base/error.h"
+#include "tool/capture_wish.h"
 
 namespace sf::tool {
 
@@ -23,6 +24,19 @@ DraftFiles open_draft(app::Invocation& invocation) {
   ckpt::Checkpoint target = ckpt::Checkpoint::open(path);
   ckpt::check_target(files, target);
   return {std::move(files), std::move(target), std::move(link)};
+}
+
+stream::Contract wanted_contract(const DraftFiles& draft) {
+  const Json& config = draft.files.config();
+  CaptureWish wish = capture_wish(config);
+  arch::DraftInput input = arch::draft_family(config).input(config);
+  return {.algorithm = wish.algorithm,
+          .target = draft.target.identity(),
+          .tokenizer = draft.link.tokenizer,
+          .chat_template = draft.link.chat_template,
+          .layers = wish.names,
+          .vocab = input.vocab,
+          .hidden = input.hidden};
 }
 
 }  // namespace sf::tool

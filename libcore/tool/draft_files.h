@@ -4,6 +4,7 @@
 #include "app/command.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/draft.h"
+#include "stream/sample.h"
 
 namespace sf::tool {
 
@@ -17,5 +18,7 @@ struct DraftFiles {
 // --draft, and its target from --target or from where it was when the draft was made. kNoInput if it is not there;
 // kProtocol if it is another.
 DraftFiles open_draft(app::Invocation& invocation);
+// What the draft decides of the contract of its samples.
+stream::Contract wanted_contract(const DraftFiles& draft);
 
 }  // namespace sf::tool

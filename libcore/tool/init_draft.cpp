@@ -4,21 +4,27 @@
 #include <algorithm>
 #include <memory>
 
+#include "arch/drafts.h"
 #include "arch/eagle3.h"
+#include "arch/peagle.h"
 #include "arch/vocab_map.h"
 #include "base/error.h"
 #include "ckpt/draft.h"
 #include "text/chat.h"
+#include "tool/init_blocks.h"
 #include "tool/new_values.h"
 
 namespace sf::tool {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr int64_t kPeagleLayers = 4;  // as the reference
+
 struct Prepared {
   ckpt::Checkpoint target;
   arch::Decoder decoder;
-  arch::Eagle3 draft;
+  arch::Eagle3 draft;  // what P-EAGLE's has of it too
+  Json config;
   arch::ModelSpec spec;
 };
 
@@ -29,12 +35,24 @@ std::array<int64_t, 3> checked_layers(const std::array<int64_t, 3>& layers, int6
   return layers;
 }
 
+Json peagle_config(const InitDraftOptions& options, const Prepared& p) {
+  SF_CHECK(!options.from_target && !options.fc_norm, Exit::kConfig,
+           "draft.init = \"target\" and draft.fc_norm are of EAGLE3 drafts; leave them out");
+  int64_t layers = options.layers > 0 ? options.layers : kPeagleLayers;
+  arch::Peagle draft = arch::peagle_for_target(p.decoder, p.draft.draft_vocab, layers);
+  draft.capture_layers = p.draft.capture_layers;
+  draft.stored = options.dtype;
+  draft.norm_before_residual = options.norm_before_residual;
+  text::ChatEncoder encoder = text::ChatEncoder::open(options.target);
+  draft.mask_token = choose_mask_token(options.mask_token, encoder, p.decoder, options.report);
+  return arch::peagle_to_config(draft);
+}
+
 Prepared prepare(const InitDraftOptions& options) {
-  SF_CHECK(options.algorithm == "eagle3", Exit::kConfig, "draft algorithm \"{}\" is unknown; known: eagle3, dflash",
-           options.algorithm);
+  SF_ASSERT(!arch::draft_family_named(options.algorithm).blocks);
   SF_CHECK(options.dtype == Dtype::kF32 || options.dtype == Dtype::kBF16, Exit::kUsage,
            "a draft is stored as F32 or BF16, not {}", name_of(options.dtype));
-  Prepared p{ckpt::Checkpoint::open(options.target), {}, {}, {}};
+  Prepared p{ckpt::Checkpoint::open(options.target), {}, {}, {}, {}};
   try {
     p.decoder = arch::decoder_from_config(p.target.config());
   } catch (Error& error) {
@@ -46,7 +64,8 @@ Prepared prepare(const InitDraftOptions& options) {
   p.draft.fc_norm = options.fc_norm;
   p.draft.norm_output = options.norm_output;
   p.draft.stored = options.dtype;
-  p.spec = arch::describe(p.draft);
+  p.config = options.algorithm == "peagle" ? peagle_config(options, p) : arch::eagle3_to_config(p.draft);
+  p.spec = arch::draft_family(p.config).describe(p.config);
   SF_CHECK(p.draft.draft_vocab == p.draft.vocab || !options.data.empty(), Exit::kUsage,
            "a draft vocabulary of {} out of {} tokens is counted over the training chats: give them with --data",
            p.draft.draft_vocab, p.draft.vocab);
@@ -155,7 +174,7 @@ fs::path init_draft(const InitDraftOptions& options) {
   tensors.push_back(buffer("t2d", Dtype::kBool, map.t2d));
   ckpt::Manifest manifest = manifest_of(options, p, encoder);
   manifest.extra.set("vocabulary", counts_json(options, counted, map));
-  return publisher.commit(tensors, arch::eagle3_to_config(p.draft), manifest);
+  return publisher.commit(tensors, p.config, manifest);
 }
 
 Json plan_draft(const InitDraftOptions& options) {

@@ -14,7 +14,7 @@ namespace sf::tool {
 
 struct InitDraftOptions {
   std::filesystem::path target;      // checkpoint directory
-  std::string algorithm = "eagle3";  // the only one here; dflash: init_dflash.h
+  std::string algorithm = "eagle3";  // or peagle; drafts of blocks: init_blocks.h
   int64_t draft_vocab = 0;           // 0: the target's whole vocabulary
   std::filesystem::path data;        // chats file (JSON Lines); may be empty if draft_vocab is the target's
   std::filesystem::path out;
@@ -23,8 +23,11 @@ struct InitDraftOptions {
   Dtype dtype = Dtype::kF32;                             // storage: F32 (masters) or BF16
   std::optional<std::array<int64_t, 3>> capture_layers;  // our numbering; default [2, L/2, L-3]
   bool fc_norm = false, norm_output = true;
-  bool from_target = false;       // start from the target (arch::warm_start), not from random matrices
-  bool reference_quirks = false;  // SpecForge's mask rule and tie rule (first seen) for the counts
+  int64_t layers = 0;                 // P-EAGLE: 0: 4
+  int64_t mask_token = -1;            // P-EAGLE: as InitBlocksOptions'
+  bool norm_before_residual = false;  // P-EAGLE
+  bool from_target = false;           // start from the target (arch::warm_start), not from random matrices
+  bool reference_quirks = false;      // SpecForge's mask rule and tie rule (first seen) for the counts
   Reporter report;
 };
 

@@ -53,6 +53,10 @@ void write_start(const Start& start, const ckpt::Checkpoint& target, const std::
   if (start.init.starts_with("copy:")) return write_scaled(target, of, count, as, sink);
   if (start.init == "ones") return write_values(count, as, sink, [](int64_t) { return 1.0f; });
   if (start.init == "zeros") return write_values(count, as, sink, [](int64_t) { return 0.0f; });
+  if (start.init.starts_with("tap:")) {  // [sides, taps, width]
+    int64_t tap = std::stoll(of), taps = start.shape[1], width = start.shape[2];
+    return write_values(count, as, sink, [=](int64_t i) { return i / width % taps == tap ? 1.0f : 0.0f; });
+  }
   Rng rng(start.seed, "init:" + start.name);
   if (start.init.starts_with("uniform:")) {
     double bound = std::stod(of);

@@ -160,6 +160,7 @@ int answers_plan(app::Invocation& invocation) {
 
 int accept_plan(app::Invocation& invocation) {
   ckpt::Checkpoint draft = ckpt::Checkpoint::open(invocation.get("draft"));
+  check_decodable(draft);
   arch::Eagle3 shape = arch::eagle3_from_config(draft.config());
   ckpt::check_target(draft, ckpt::Checkpoint::open(invocation.get("target")));
   Answers answers = count_answers(invocation);

@@ -2,13 +2,14 @@
 // --plan of the verbs that compute, without LibTorch: inputs are opened and checked by the functions that a run uses,
 // and nothing is written or computed. kConfig, with what would help, for what does not fit.
 #pragma once
+#include <string_view>
+
 #include "app/command.h"
 
 namespace sf::tool {
 
 // The report of sf-shard plan, of a run with these files.
-int train_eagle3_plan(app::Invocation& invocation);
-int train_dflash_plan(app::Invocation& invocation);
+int train_draft_plan(app::Invocation& invocation, std::string_view family);
 int train_sft_plan(app::Invocation& invocation);
 // Rows, tokens and bytes, counted.
 int capture_features_plan(app::Invocation& invocation);

@@ -4,13 +4,19 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
 
+#include "arch/eagle3.h"
+#include "arch/peagle.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "config/apply.h"
 #include "plan/choose.h"
 #include "plan/work.h"
 #include "tool/apply_schedule.h"
+#include "tool/init_blocks.h"
 #include "tool/memory_limit.h"
 
 namespace sf::tool {
@@ -19,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostConfigBytes = size_t{1} << 20;
-constexpr int64_t kDflashLayers = 5;  // of a draft that only its target describes
+constexpr int64_t kBlockLayers = 5, kPeagleLayers = 4;  // of a draft that only its target describes
 
 uint64_t tensor_bytes(int64_t elements, Dtype type) {
   return plan::aligned_bytes(elements, type);
@@ -61,6 +67,77 @@ uint64_t under_way(const PlanRequest& request, const Samples& samples, uint64_t 
   return std::min(samples.credit_bytes, mine * sample_bytes);
 }
 
+// What a family adds to the plan of its draft.
+struct Full {
+  config::Settings& settings;
+  const Json& config;
+  PlanRequest& request;
+
+  int64_t tokens() const { return request.rows * request.width; }
+  void vocabulary_map(int64_t vocab, int64_t draft_vocab) const {
+    request.load.constant_bytes = tensor_bytes(vocab, Dtype::kBool) + tensor_bytes(draft_vocab, Dtype::kI64);
+  }
+};
+
+void eagle3(const Full& full) {
+  arch::Eagle3 draft = arch::eagle3_from_config(full.config);
+  PlanRequest& request = full.request;
+  config::Apply segment(full.settings, "1 segment", "model");
+  auto unroll = static_cast<int>(segment.whole("training.unroll"));
+  bool quirks = segment.flag("training.reference_quirks");
+  request.lookups = full.tokens() * unroll;
+  full.vocabulary_map(draft.vocab, draft.draft_vocab);
+  // The shadows know the cross-entropy alone.
+  if (segment.word("training.lk_loss_type") != "none") return;
+  request.work = [=, compute = request.options.compute,
+                  batch = plan::full_eagle3_batch(request.rows, request.width, unroll, quirks)](
+                     const plan::Schedule&) { return plan::eagle3_work(draft, unroll, compute, batch); };
+}
+
+// Every index supervised: the rows of a depth are then those of the depth before that have a token, or what is drawn.
+void peagle(const Full& full) {
+  arch::Peagle draft = arch::peagle_from_config(full.config);
+  PlanRequest& request = full.request;
+  config::Apply rows(full.settings, "every row", "data");
+  int64_t depths = rows.whole("training.num_depths"), sampled = 0;
+  double ratio = rows.number("training.down_sample_ratio"), least = rows.number("training.down_sample_ratio_min");
+  for (int64_t depth = 1; depth < depths; ++depth) {
+    double share = std::max(std::pow(ratio, static_cast<double>(depth)), least);
+    sampled += std::max<int64_t>(static_cast<int64_t>(static_cast<double>(request.width - depth) * share), 0);
+  }
+  request.lookups = full.tokens() + request.rows * sampled;
+  request.load.input_bytes += 2 * tensor_bytes(request.rows * sampled, Dtype::kI64);
+  full.vocabulary_map(draft.vocab, draft.draft_vocab);
+}
+
+void blocks(const Full& full, const arch::Dflash& draft) {
+  PlanRequest& request = full.request;
+  int64_t anchors = request.rows * config::Apply(full.settings, "every row", "data").whole("training.num_anchors");
+  request.lookups = anchors * draft.block;
+  request.load.input_bytes += tensor_bytes(anchors, Dtype::kI64) + tensor_bytes(draft.block, Dtype::kF32);
+  request.load.constant_bytes = plan::rotary_bytes(draft.head_dim, request.width + draft.block);
+  if (request.algorithm != "dflash") return;  // the shadows know its heads alone
+  request.work = [draft, spec = request.spec,
+                  batch = plan::full_dflash_batch(draft, request.rows, request.width, anchors / request.rows)](
+                     const plan::Schedule& schedule) { return plan::dflash_work(draft, spec, schedule, batch); };
+}
+
+// A new draft of the target, as plan.algorithm and [draft] say.
+Json new_draft(config::Settings& settings, const std::string& algorithm, const arch::Decoder& target) {
+  config::Apply shapes(settings, "the shapes", "tool");
+  if (algorithm == "eagle3" || algorithm == "peagle") {
+    int64_t asked = shapes.whole("draft.vocab_size"), words = asked > 0 ? asked : target.vocab;
+    if (algorithm == "eagle3") return arch::eagle3_to_config(arch::eagle3_for_target(target, words));
+    int64_t layers = shapes.whole("draft.hidden_layers");
+    return arch::peagle_to_config(arch::peagle_for_target(target, words, layers > 0 ? layers : kPeagleLayers));
+  }
+  int64_t layers = shapes.whole("draft.hidden_layers");
+  arch::Dflash own = arch::dflash_for_target(target, layers > 0 ? layers : kBlockLayers);
+  own.block = shapes.whole("draft.block_size");
+  own.mask_token = 0;  // of no weight here
+  return block_kind(algorithm)->read(settings)(own);
+}
+
 }  // namespace
 
 Samples apply_samples(config::Settings& settings) {
@@ -72,45 +149,25 @@ Samples apply_samples(config::Settings& settings) {
   return samples;
 }
 
-PlanRequest eagle3_request(config::Settings& settings, const arch::Eagle3& draft, const Samples& samples, int world) {
-  PlanRequest request = request_of(settings, "eagle3", arch::describe_training(draft), samples.width, world);
-  config::Apply segment(settings, "1 segment", "model");
-  auto unroll = static_cast<int>(segment.whole("training.unroll"));
-  bool quirks = segment.flag("training.reference_quirks");
-  int64_t tokens = request.rows * request.width, features = 4 * draft.target_hidden;
-  request.lookups = tokens * unroll;
+PlanRequest draft_request(config::Settings& settings, const arch::DraftFamily& family, const Json& config, bool tied,
+                          const Samples& samples, int world) {
+  PlanRequest request =
+      request_of(settings, std::string(family.name), family.describe_training(config, tied), samples.width, world);
+  arch::DraftInput input = family.input(config);
+  int64_t tokens = request.rows * request.width, captured = std::ssize(input.layers) * input.hidden;
+  int64_t normed = family.final_norm() ? input.hidden : 0;
   Dtype compute = request.options.compute;
-  plan::Load& load = request.load;
-  load.input_bytes = 3 * tensor_bytes(tokens, Dtype::kI64) + tensor_bytes(tokens, Dtype::kF32) +
-                     tensor_bytes(tokens * 3 * draft.target_hidden, compute) +
-                     tensor_bytes(tokens * draft.target_hidden, compute) + tensor_bytes(request.rows, Dtype::kI64);
-  // The shadows know the cross-entropy alone.
-  if (config::Apply(settings, "1 segment", "model").word("training.lk_loss_type") == "none")
-    request.work = [=, batch = plan::full_eagle3_batch(request.rows, request.width, unroll, quirks)](
-                       const plan::Schedule&) { return plan::eagle3_work(draft, unroll, compute, batch); };
-  load.constant_bytes = tensor_bytes(draft.vocab, Dtype::kBool) + tensor_bytes(draft.draft_vocab, Dtype::kI64);
-  uint64_t token = static_cast<uint64_t>(features) * size_of(samples.type) + 13;  // two ids, mask, log-sum-exp
-  load.sample_bytes = under_way(request, samples, static_cast<uint64_t>(request.width) * token);
-  return request;
-}
-
-PlanRequest dflash_request(config::Settings& settings, const arch::Dflash& draft, bool tied, const Samples& samples,
-                           int world) {
-  PlanRequest request = request_of(settings, "dflash", arch::describe_training(draft, tied), samples.width, world);
-  int64_t tokens = request.rows * request.width;
-  int64_t features = static_cast<int64_t>(draft.capture_layers.size()) * draft.hidden;
-  int64_t blocks = request.rows * config::Apply(settings, "every row", "data").whole("training.num_anchors");
-  request.lookups = blocks * draft.block;
-  request.load.input_bytes = 2 * tensor_bytes(tokens, Dtype::kI64) +
-                             tensor_bytes(tokens * features, request.options.compute) +
-                             tensor_bytes(blocks, Dtype::kI64) + tensor_bytes(request.rows, Dtype::kI64) +
-                             tensor_bytes(draft.block, Dtype::kF32);
-  request.load.constant_bytes = plan::rotary_bytes(draft.head_dim, request.width + draft.block);
-  request.work = [draft, spec = request.spec,
-                  batch = plan::full_dflash_batch(draft, request.rows, request.width, blocks / request.rows)](
-                     const plan::Schedule& schedule) { return plan::dflash_work(draft, spec, schedule, batch); };
-  uint64_t token = static_cast<uint64_t>(features) * size_of(samples.type) + 5;  // id, mask
+  uint64_t& bytes = request.load.input_bytes;
+  bytes = 2 * tensor_bytes(tokens, Dtype::kI64) + tensor_bytes(request.rows, Dtype::kI64);
+  bytes += tensor_bytes(tokens * captured, compute) + tensor_bytes(tokens * normed, compute);
+  if (family.teacher()) bytes += tensor_bytes(tokens, Dtype::kI64) + tensor_bytes(tokens, Dtype::kF32);
+  // An id, its mask, and a teacher's id and log-sum-exp.
+  uint64_t token = static_cast<uint64_t>(captured + normed) * size_of(samples.type) + (family.teacher() ? 13 : 5);
   request.load.sample_bytes = under_way(request, samples, static_cast<uint64_t>(request.width) * token);
+  Full full{settings, config, request};
+  if (family.blocks) blocks(full, family.blocks(config));
+  if (family.name == "eagle3") eagle3(full);
+  if (family.name == "peagle") peagle(full);
   return request;
 }
 
@@ -133,21 +190,13 @@ PlanRequest plan_request(config::Settings& settings, int world) {
   if (target_config.is_object()) target = arch::decoder_from_config(target_config);
   Samples samples = apply_samples(settings);
   if (algorithm == "sft") return sft_request(settings, *target, samples, world);
-  if (algorithm == "dflash") {
-    arch::Dflash draft = draft_config.is_object() ? arch::dflash_from_config(draft_config)
-                                                  : arch::dflash_for_target(*target, kDflashLayers);
-    SF_CHECK(!target || (target->hidden == draft.hidden && target->vocab == draft.vocab), Exit::kConfig,
-             "plan.draft: hidden_size {} and vocab_size {}, the target has {} and {}", draft.hidden, draft.vocab,
-             target->hidden, target->vocab);
-    return dflash_request(settings, draft, target && target->tied, samples, world);
-  }
-  int64_t words = shapes.whole("draft.vocab_size");
-  arch::Eagle3 draft = draft_config.is_object() ? arch::eagle3_from_config(draft_config)
-                                                : arch::eagle3_for_target(*target, words > 0 ? words : target->vocab);
-  SF_CHECK(!target || (target->hidden == draft.target_hidden && target->vocab == draft.vocab), Exit::kConfig,
-           "plan.draft: target_hidden_size {} and vocab_size {}, the target has {} and {}", draft.target_hidden,
-           draft.vocab, target->hidden, target->vocab);
-  return eagle3_request(settings, draft, samples, world);
+  Json config = draft_config.is_object() ? draft_config : new_draft(settings, algorithm, *target);
+  const arch::DraftFamily& family = arch::draft_family_named(algorithm);
+  arch::DraftInput input = family.input(config);
+  SF_CHECK(!target || (target->hidden == input.hidden && target->vocab == input.vocab), Exit::kConfig,
+           "plan.draft: a draft of states of {} over {} tokens, the target has {} and {}", input.hidden, input.vocab,
+           target->hidden, target->vocab);
+  return draft_request(settings, family, config, target && target->tied, samples, world);
 }
 
 void set_limits(PlanRequest& request, std::string_view memory, std::string_view bandwidth) {

@@ -6,8 +6,7 @@
 
 #include "app/command.h"
 #include "arch/decoder.h"
-#include "arch/dflash.h"
-#include "arch/eagle3.h"
+#include "arch/drafts.h"
 #include "config/settings.h"
 #include "tool/plan_advice.h"
 #include "tool/plan_report.h"
@@ -24,9 +23,8 @@ struct Samples {
 Samples apply_samples(config::Settings& settings);
 
 // From the shapes of what is trained and [training], [engine], [shard]; micro-batches are taken as full.
-PlanRequest eagle3_request(config::Settings& settings, const arch::Eagle3& draft, const Samples& samples, int world);
-PlanRequest dflash_request(config::Settings& settings, const arch::Dflash& draft, bool tied, const Samples& samples,
-                           int world);
+PlanRequest draft_request(config::Settings& settings, const arch::DraftFamily& family, const Json& config, bool tied,
+                          const Samples& samples, int world);
 PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model, const Samples& samples, int world);
 
 // plan.algorithm, plan.target and plan.draft say which. kConfig naming the key for shapes that do not fit each other.

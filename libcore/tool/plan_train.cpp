@@ -12,7 +12,6 @@
 #include "config/apply.h"
 #include "stream/feature_dir.h"
 #include "tool/apply_schedule.h"
-#include "tool/capture_wish.h"
 #include "tool/chats.h"
 #include "tool/draft_files.h"
 #include "tool/plan_compute.h"
@@ -28,15 +27,8 @@ namespace fs = std::filesystem;
 constexpr int64_t kUnreadWidth = 2048;  // tokens of a row while the samples are still in a stream: capture's default
 
 // Of a directory what it holds; of a stream, which --plan does not open, the usual row.
-Samples samples_of(app::Invocation& invocation, const DraftFiles& draft, int64_t vocab, int64_t hidden) {
-  CaptureWish wish = capture_wish(draft.files.config());
-  check_source(invocation, {.algorithm = wish.algorithm,
-                            .target = draft.target.identity(),
-                            .tokenizer = draft.link.tokenizer,
-                            .chat_template = draft.link.chat_template,
-                            .layers = wish.names,
-                            .vocab = vocab,
-                            .hidden = hidden});
+Samples samples_of(app::Invocation& invocation, const DraftFiles& draft) {
+  check_source(invocation, wanted_contract(draft));
   std::string from = invocation.get("from");
   if (from != "-" && fs::is_directory(from)) {
     std::optional<stream::Contract> contract = stream::published_contract(from);
@@ -68,23 +60,14 @@ int plan_run(app::Invocation& invocation, const RequestOf& request_of) {
 
 }  // namespace
 
-int train_eagle3_plan(app::Invocation& invocation) {
+int train_draft_plan(app::Invocation& invocation, std::string_view name) {
   DraftFiles draft = open_draft(invocation);
-  ckpt::read_vocab_map(draft.files);
-  arch::Eagle3 shape = arch::eagle3_from_config(draft.files.config());
-  Samples samples = samples_of(invocation, draft, shape.vocab, shape.target_hidden);
+  const Json& config = draft.files.config();
+  const arch::DraftFamily& family = arch::draft_family(config, name);
+  if (draft.files.contains("t2d")) ckpt::read_vocab_map(draft.files);
+  Samples samples = samples_of(invocation, draft);
   return plan_run(invocation, [&](config::Settings& settings, int world) {
-    return eagle3_request(settings, shape, samples, world);
-  });
-}
-
-int train_dflash_plan(app::Invocation& invocation) {
-  DraftFiles draft = open_draft(invocation);
-  arch::Dflash shape = arch::dflash_from_config(draft.files.config());
-  arch::check_trainable(shape);
-  Samples samples = samples_of(invocation, draft, shape.vocab, shape.hidden);
-  return plan_run(invocation, [&](config::Settings& settings, int world) {
-    return dflash_request(settings, shape, draft.tied(), samples, world);
+    return draft_request(settings, family, config, draft.tied(), samples, world);
   });
 }
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "arch/decoder.h"
-#include "arch/dflash.h"
+#include "arch/drafts.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "ckpt/draft.h"
@@ -50,17 +50,10 @@ stream::Contract eagle3_shape(int64_t vocab, int64_t hidden, const std::vector<s
   return contract;
 }
 
-stream::Contract eagle3_shape(const arch::Eagle3& draft) {
-  return eagle3_shape(draft.vocab, draft.target_hidden, eagle3_layers(draft));
+// The last of these contracts' layers is the last normed state.
+bool has_final_norm(const stream::Contract& contract) {
+  return contract.layers.back() == "final_norm";
 }
-
-stream::Contract dflash_shape(const arch::Dflash& draft) {
-  stream::Contract contract = eagle3_shape(draft.vocab, draft.hidden, dflash_layers(draft));
-  contract.algorithm = "dflash";
-  return contract;
-}
-
-// The last of an EAGLE3 contract's layers is the teacher's state.
 bool has_teacher(const stream::Contract& contract) {
   return contract.algorithm == "eagle3";
 }
@@ -71,8 +64,7 @@ std::vector<std::string> default_layers(int64_t count) {
 
 stream::Contract of_directory(const std::string& dir) {
   ckpt::Checkpoint files = ckpt::Checkpoint::open(dir);
-  bool dflash = arch::is_dflash(files.config());
-  if (!dflash && !files.config().contains("draft_vocab_size")) {
+  if (!arch::find_draft_family(files.config())) {
     arch::Decoder target = arch::decoder_from_config(files.config());
     SF_CHECK(target.layers >= 4, Exit::kConfig, "{} has {} layers; a draft captures three of at least 4", dir,
              target.layers);
@@ -80,8 +72,11 @@ stream::Contract of_directory(const std::string& dir) {
     contract.target = files.identity();
     return contract;
   }
-  stream::Contract contract = dflash ? dflash_shape(arch::dflash_from_config(files.config()))
-                                     : eagle3_shape(arch::eagle3_from_config(files.config()));
+  CaptureWish wish = capture_wish(files.config());
+  const Json* wide = files.config().find("target_hidden_size");
+  stream::Contract contract = eagle3_shape(files.config().at("vocab_size").as_int(),
+                                           (wide ? *wide : files.config().at("hidden_size")).as_int(), wish.names);
+  contract.algorithm = wish.algorithm;
   ckpt::TargetLink link = ckpt::target_of(files);
   contract.target = link.identity;
   contract.tokenizer = link.tokenizer;
@@ -158,14 +153,15 @@ stream::Sample synthetic_sample(const stream::Contract& contract, uint64_t row) 
     lse.as<float>()[at] = usual;
   }
   bool teacher = has_teacher(contract);
-  auto captured = static_cast<int64_t>(contract.layers.size()) - (teacher ? 1 : 0);
+  auto captured = static_cast<int64_t>(contract.layers.size()) - (has_final_norm(contract) ? 1 : 0);
   stream::Sample sample{.row = row};
   sample.tensors.push_back({"input_ids", std::move(ids)});
   sample.tensors.push_back({"loss_mask", std::move(mask)});
   sample.tensors.push_back({teacher ? "hidden_state" : "hidden_states",
                             random_states(rng, 2 * row, {length, captured * contract.hidden}, type)});
+  if (has_final_norm(contract))
+    sample.tensors.push_back({"final_norm", random_states(rng, 2 * row + 1, {length, contract.hidden}, type)});
   if (!teacher) return sample;
-  sample.tensors.push_back({"final_norm", random_states(rng, 2 * row + 1, {length, contract.hidden}, type)});
   sample.tensors.push_back({"target_top1", std::move(best)});
   sample.tensors.push_back({"target_lse", std::move(lse)});
   return sample;

@@ -13,7 +13,7 @@
 #include "config/apply.h"
 #include "tool/export_model.h"
 #include "tool/import_model.h"
-#include "tool/init_dflash.h"
+#include "tool/init_blocks.h"
 #include "tool/init_draft.h"
 #include "tool/init_lora.h"
 #include "tool/init_model.h"
@@ -113,6 +113,12 @@ InitDraftOptions draft_options(app::Invocation& invocation) {
   SF_CHECK(layers.empty() || layers.size() == 3, Exit::kConfig, "{}: draft.layers: wanted three layers, found {}",
            settings.origin("draft.layers"), layers.size());
   if (!layers.empty()) options.capture_layers = std::array{layers[0], layers[1], layers[2]};
+  if (options.algorithm == "peagle") {
+    config::Apply apply(settings, "1 draft", "tool");
+    options.layers = apply.whole("draft.hidden_layers");
+    options.mask_token = apply.whole("draft.mask_token_id");
+    options.norm_before_residual = apply.flag("draft.norm_before_residual");
+  }
   auto said = [&](const char* key, std::string_view value) { settings.applied(key, value, "1 draft", "tool"); };
   said("draft.vocab_size", std::to_string(options.draft_vocab));
   said("draft.seed", std::to_string(options.seed));
@@ -124,26 +130,33 @@ InitDraftOptions draft_options(app::Invocation& invocation) {
   return options;
 }
 
-int init_dflash_verb(app::Invocation& invocation) {
+int init_blocks_verb(app::Invocation& invocation, const BlockKind& kind) {
   config::Settings& settings = invocation.settings();
   config::Apply apply(settings, "1 draft", "tool");
-  InitDflashOptions options{.target = invocation.get("target"),
+  InitBlocksOptions options{.target = invocation.get("target"),
                             .out = invocation.get("output"),
+                            .kind = kind.name,
+                            .config = kind.read(settings),
                             .seed = static_cast<uint64_t>(apply.whole("draft.seed")),
                             .layers = apply.whole("draft.hidden_layers"),
                             .block = apply.whole("draft.block_size"),
+                            .window = apply.whole("draft.sliding_window"),
                             .mask_token = apply.whole("draft.mask_token_id"),
                             .capture_layers = settings.get_ints("draft.layers"),
                             .report = reporter(invocation)};
   if (std::optional<Dtype> dtype = dtype_option(invocation)) options.dtype = *dtype;
-  SF_CHECK(!invocation.has("data"), Exit::kUsage,
-           "--data counts an EAGLE3 draft's vocabulary; DFlash has the target's");
+  SF_CHECK(!invocation.has("data"), Exit::kUsage, "--data counts the vocabulary of a draft; {} has the target's",
+           kind.name);
   settings.applied("draft.layers", options.capture_layers.empty() ? "default" : "as given", "1 draft", "tool");
+  config::Apply without(settings, fmt::format("0 parts of the draft ({} has none)", kind.name), "tool");
+  for (const BlockKind& other : block_kinds())
+    if (&other != &kind)
+      for (std::string_view key : other.settings) without.nothing(key);
   app::settle_settings(invocation);
   if (invocation.plan_only())
-    print_record(invocation, plan_dflash(options));
+    print_record(invocation, plan_blocks(options));
   else
-    publish(invocation, [&] { return init_dflash(options); });
+    publish(invocation, [&] { return init_blocks(options); });
   return 0;
 }
 
@@ -166,7 +179,7 @@ int init_model_verb(app::Invocation& invocation) {
 
 int init_draft_verb(app::Invocation& invocation) {
   refuse_existing_output(invocation);
-  if (invocation.positional().front() == "dflash") return init_dflash_verb(invocation);
+  if (const BlockKind* kind = block_kind(invocation.positional().front())) return init_blocks_verb(invocation, *kind);
   InitDraftOptions options = draft_options(invocation);
   app::settle_settings(invocation);
   if (invocation.plan_only())

@@ -26,14 +26,14 @@ int64_t Eagle3Objective::cells(std::span<const int64_t> counts, size_t k) const 
   return options_.lk.asks_cross_entropy() ? counts[2 * unroll()] : counts[k];
 }
 
-void Eagle3Objective::weigh(model::Tensors& micro_batch, std::span<const int64_t> window_counts) const {
+void Eagle3Objective::weigh(model::Tensors& micro_batch, const Window& window) const {
   at::Tensor weights = at::empty({options_.unroll}, at::kFloat);
   std::vector<int64_t> mine;
   if (options_.reference_quirks) mine = counts(micro_batch);
   for (size_t k = 0; k < unroll(); ++k) {
     // The reference averages the micro-batches' means; ours is one mean over the window's trained labels.
-    double divisor = static_cast<double>(window_counts[k]);
-    if (options_.reference_quirks) divisor = static_cast<double>(cells(mine, k) * window_counts[2 * unroll() + 1]);
+    double divisor = static_cast<double>(window.counts[k]);
+    if (options_.reference_quirks) divisor = static_cast<double>(cells(mine, k) * window.counts[2 * unroll() + 1]);
     double weight = divisor > 0 ? std::pow(model::kStepDecay, static_cast<double>(k)) / divisor : 0;
     weights.mutable_data_ptr<float>()[k] = static_cast<float>(weight);
   }
@@ -41,14 +41,14 @@ void Eagle3Objective::weigh(model::Tensors& micro_batch, std::span<const int64_t
 }
 
 std::vector<std::pair<std::string, double>> Eagle3Objective::metrics(std::span<const double> sums,
-                                                                     std::span<const int64_t> counts) const {
+                                                                     const Window& window) const {
   std::vector<std::pair<std::string, double>> named;
   double loss = 0, correct = 0, supervised = 0, rates = 0;
   size_t steps_with_rate = 0;
   for (size_t k = 0; k < unroll(); ++k) {
     std::string step = "_" + std::to_string(k);
-    double trained = static_cast<double>(counts[k]), in_mask = static_cast<double>(counts[unroll() + k]);
-    double divisor = options_.reference_quirks ? static_cast<double>(cells(counts, k)) : trained;
+    double trained = static_cast<double>(window.counts[k]), in_mask = static_cast<double>(window.counts[unroll() + k]);
+    double divisor = options_.reference_quirks ? static_cast<double>(cells(window.counts, k)) : trained;
     named.emplace_back("trained" + step, trained);
     named.emplace_back("supervised" + step, in_mask);
     correct += sums[3 * k + 1];

@@ -17,12 +17,12 @@ class Eagle3Objective : public Objective {
   size_t count_size() const override { return 2 * unroll() + 2; }
   std::vector<int64_t> counts(const model::Tensors& micro_batch) const override;
   bool trains(std::span<const int64_t> counts) const override { return counts[0] > 0; }
-  void weigh(model::Tensors& micro_batch, std::span<const int64_t> window_counts) const override;
+  void weigh(model::Tensors& micro_batch, const Window& window) const override;
   std::string loss() const override { return "loss"; }
   std::string sums() const override { return "step_sums"; }
   size_t sum_size() const override { return 3 * unroll(); }
   std::vector<std::pair<std::string, double>> metrics(std::span<const double> sums,
-                                                      std::span<const int64_t> counts) const override;
+                                                      const Window& window) const override;
 
  private:
   int64_t cells(std::span<const int64_t> counts, size_t k) const;

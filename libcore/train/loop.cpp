@@ -14,7 +14,7 @@
 namespace sf::train {
 
 // This rank's part of a window: the micro-batches k with k mod W = rank, in order.
-struct Loop::Window {
+struct Loop::Fetched {
   uint64_t begin = 0, end = 0;                     // positions, all ranks
   int64_t micro_batches = 0;                       // all ranks
   std::vector<data::Batch> batches;                // by round
@@ -84,7 +84,7 @@ LoopEnd Loop::run_steps() {
   while (progress_.step < options_.steps) {
     if (trace_) trace_->begin_step(progress_.step + 1);
     phase(comm::Span::Kind::kData);
-    Window window = fetch();
+    Fetched window = fetch();
     phase(comm::Span::Kind::kCompute);
     Agreed agreed = agree(window);
     if (agreed.failure != Exit::kOk) {
@@ -116,7 +116,7 @@ Deadline Loop::deadline(double more_s) const {
   return Deadline::after(Seconds(options_.call_deadline_s + more_s));
 }
 
-Loop::Window Loop::fetch() {
+Loop::Fetched Loop::fetch() {
   double started = monotonic_s();
   const Windows& windows = options_.windows;
   int world = engine_.group().world(), rank = engine_.group().rank();
@@ -131,7 +131,7 @@ Loop::Window Loop::fetch() {
     }
     return mine;
   };
-  Window window{
+  Fetched window{
       progress_.cursor, std::min(progress_.cursor + windows.window_positions(), windows.positions), 0, {}, {}, {}};
   window.micro_batches = static_cast<int64_t>((window.end - window.begin + windows.rows - 1) / windows.rows);
   auto mine = positions_from(window.begin);
@@ -152,7 +152,7 @@ Loop::Window Loop::fetch() {
 }
 
 // One sum of integers over the ranks: who failed, who wants to stop, and the window's denominators.
-Loop::Agreed Loop::agree(const Window& window) {
+Loop::Agreed Loop::agree(const Fetched& window) {
   comm::Group& group = engine_.group();
   size_t world = static_cast<size_t>(group.world());
   constexpr size_t kCounts = 4;  // behind the failures: stop, publish, voids, tokens; then the objective's counts
@@ -183,8 +183,12 @@ Loop::Agreed Loop::agree(const Window& window) {
   return agreed;
 }
 
+Window Loop::facts(const Agreed& agreed) const {
+  return {agreed.counts, progress_.step, options_.schedule.total};
+}
+
 // Forward and backward of every round; the window's sums, added in global order.
-std::vector<double> Loop::train(Window& window, const Agreed& agreed) {
+std::vector<double> Loop::train(Fetched& window, const Agreed& agreed) {
   size_t size = objective_.sum_size();
   int64_t rounds = plan::rounds(window.micro_batches, engine_.group().world());
   std::vector<double> mine(static_cast<size_t>(rounds) * size, 0);
@@ -193,7 +197,7 @@ std::vector<double> Loop::train(Window& window, const Agreed& agreed) {
     if (round < std::ssize(window.batches) && !window.batches[round].empty() &&
         objective_.trains(window.batch_counts[round])) {
       micro_batch = std::move(window.batches[round].tensors);
-      objective_.weigh(*micro_batch, agreed.counts);
+      objective_.weigh(*micro_batch, facts(agreed));
     }
     if (!objective_.trains(agreed.counts)) continue;
     model::Tensors kept = engine_.round(micro_batch, objective_.loss(), {objective_.sums()});
@@ -251,8 +255,10 @@ void Loop::update(const Agreed& agreed, const std::vector<double>& sums) {
 
 void Loop::report(const Agreed& agreed, const std::vector<double>& sums, double lr, const engine::StepResult& result) {
   int64_t step = progress_.step;
+  Window seen = facts(agreed);
+  --seen.step;  // it has been counted
   if (objective_.trains(agreed.counts)) {
-    for (const auto& [name, value] : objective_.metrics(sums, agreed.counts)) sink_->scalar(step, name, value);
+    for (const auto& [name, value] : objective_.metrics(sums, seen)) sink_->scalar(step, name, value);
     sink_->scalar(step, "grad_norm", result.grad_norm);
   }
   sink_->scalar(step, "lr", lr);

@@ -82,16 +82,17 @@ class Loop {
   LoopEnd run(const Progress& progress);
 
  private:
-  struct Window;
+  struct Fetched;
   struct Agreed;
   LoopEnd run_steps();
-  Window fetch();
-  Agreed agree(const Window& window);
-  std::vector<double> train(Window& window, const Agreed& agreed);
+  Fetched fetch();
+  Agreed agree(const Fetched& window);
+  std::vector<double> train(Fetched& window, const Agreed& agreed);
   std::vector<double> sum_in_global_order(const std::vector<double>& mine, int64_t micro_batches);
   void update(const Agreed& agreed, const std::vector<double>& sums);
   void report(const Agreed& agreed, const std::vector<double>& sums, double lr, const engine::StepResult& result);
   void report_machine(const Agreed& agreed);
+  Window facts(const Agreed& agreed) const;
   void phase(comm::Span::Kind kind);
   void note_work(const std::vector<data::Batch>& batches, const std::vector<std::vector<int64_t>>& counts);
   void note_memory();

@@ -11,6 +11,12 @@
 
 namespace sf::train {
 
+// What all ranks know of a window before its first round.
+struct Window {
+  std::span<const int64_t> counts;    // the objective's, over all ranks
+  int64_t step = 0, total_steps = 1;  // windows before it; those of the whole schedule
+};
+
 class Objective {
  public:
   virtual ~Objective() = default;
@@ -22,7 +28,7 @@ class Objective {
   virtual bool trains(std::span<const int64_t> counts) const = 0;
   // Adds the boundaries that carry the window's normalisation, so that the window's loss is the sum of its
   // micro-batches'.
-  virtual void weigh(model::Tensors& micro_batch, std::span<const int64_t> window_counts) const = 0;
+  virtual void weigh(model::Tensors& micro_batch, const Window& window) const = 0;
   // The scalar boundary to differentiate, and the F64 boundary of sums (sum_size elements) that is added up for
   // metrics.
   virtual std::string loss() const = 0;
@@ -30,7 +36,7 @@ class Objective {
   virtual size_t sum_size() const = 0;
   // Named numbers of one window from its sums (added in global order) and counts.
   virtual std::vector<std::pair<std::string, double>> metrics(std::span<const double> sums,
-                                                              std::span<const int64_t> counts) const = 0;
+                                                              const Window& window) const = 0;
 };
 
 }  // namespace sf::train

@@ -9,13 +9,13 @@ std::vector<int64_t> SftObjective::counts(const model::Tensors& micro_batch) con
   return {micro_batch.at("labels").ge(0).sum().item<int64_t>()};
 }
 
-void SftObjective::weigh(model::Tensors& micro_batch, std::span<const int64_t> window_counts) const {
-  micro_batch["label_weight"] = at::scalar_tensor(1.0 / static_cast<double>(window_counts[0]), at::kFloat);
+void SftObjective::weigh(model::Tensors& micro_batch, const Window& window) const {
+  micro_batch["label_weight"] = at::scalar_tensor(1.0 / static_cast<double>(window.counts[0]), at::kFloat);
 }
 
 std::vector<std::pair<std::string, double>> SftObjective::metrics(std::span<const double> sums,
-                                                                  std::span<const int64_t> counts) const {
-  const double labels = static_cast<double>(counts[0]);
+                                                                  const Window& window) const {
+  const double labels = static_cast<double>(window.counts[0]);
   return {{"loss", sums[0] / labels}, {"acc", sums[1] / labels}, {"labels", labels}};
 }
 

@@ -19,5 +19,34 @@ same() {
   [ "$(digest parts/latest)" = "$alone" ] || die "$verb $*: a stopped run ended in other weights"
 }
 
+capture() { sf-capture features -c run.toml --target target --draft "$1" --data chats.jsonl -o "$2" >/dev/null 2>err || { cat err; die "features of $1"; }; }
+init() { sf-init draft "$1" --target target --set draft.hidden_layers=2 --set draft.block_size=4 "${@:3}" -o "$2" >/dev/null 2>err || { cat err; die "init $2"; }; }
+
 features -o feats >/dev/null 2>err || { cat err; die features; }
 same eagle3 draft0 feats --set training.lk_loss_type=lambda --set training.kl_decay=3
+
+few=(--set training.num_anchors=3 --set training.loss_decay_gamma=4)
+init dflash sliding --set draft.sliding_window=5
+capture sliding states
+same dflash sliding states "${few[@]}" --set training.loss_type=dpace
+
+init dflash2 dflash2-0 --set draft.conv_group_size=8 --set draft.selector_rank=8 --set draft.selector_top_k=4
+same dflash2 dflash2-0 states "${few[@]}" --set training.dflash2_selector_ramp_ratio=0.5
+
+init dspark dspark0 --set draft.markov_rank=8 --set draft.markov_head_type=rnn --set draft.confidence_head_with_markov=true
+capture dspark0 with-norm
+same dspark dspark0 with-norm "${few[@]}"
+
+init domino domino0 --set draft.emb_dim=8 --set draft.gru_hidden_dim=12
+same domino domino0 states "${few[@]}"  # features of one form serve every family that reads it
+
+sf-init draft peagle --target target --draft-vocab 64 --data chats.jsonl --set draft.hidden_layers=2 -o peagle0 >/dev/null 2>err || { cat err; die "init peagle"; }
+same peagle peagle0 feats --set training.num_depths=4
+
+expect 76 sf-train dspark -c run.toml --draft dspark0 --from states -o never
+says "algorithm"
+expect 78 sf-train dflash -c run.toml --draft domino0 --from states -o never
+says "architecture \"DominoDraftModel\" is of a domino draft, wanted a dflash draft"
+head -3 chats.jsonl >prompts.jsonl
+expect 78 sf-eval accept --target target --draft dspark0 --prompts prompts.jsonl
+says "dspark drafts are trained, not yet decoded; sf-eval accept knows: eagle3"

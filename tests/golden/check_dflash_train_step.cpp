@@ -3,50 +3,30 @@
 // every gradient, the weights after one clipped AdamW update. Bounds: the case's; states 2e-5 absolute.
 #include <ATen/ops/empty.h>
 
-#include <memory>
-
 #include "arch/dflash.h"
-#include "comm/group.h"
+#include "block_step.h"
 #include "model/dflash.h"
 #include "train/dflash.h"
-#include "train_step.h"
 
 namespace sf::golden {
 namespace {
 
-struct Step {
-  ckpt::SafetensorsFile file;
-  arch::Dflash draft;
-  arch::ModelSpec spec;
-  train::DflashObjective objective;
-  std::unique_ptr<comm::Group> group = comm::make_single();
-  engine::Engine engine;
-  model::Tensors batch, out;
-  std::vector<int64_t> counts;
+model::DflashOptions options_of(const Json& hparams) {
+  return {.head_chunk = 100,
+          .loss = model::slot_loss_from_name(hparams.get_string("loss_type", "dflash")),
+          .dpace_alpha = hparams.get_double("dpace_alpha", 0.5)};
+}
 
-  explicit Step(const Case& c)
-      : file(c.tensors()),
-        draft(arch::dflash_from_config(c.json.at("draft_config"))),
-        spec(arch::describe_training(draft, false)),
-        objective(draft, c.json.at("loss_hparams").get_double("loss_decay_gamma", 0)),
-        engine(*group, spec, model::dflash_segments(draft, false, {.head_chunk = 100}), {}) {
-    for (const arch::Parameter& p : spec.parameters) {
-      at::Tensor value = load(file, p.name == arch::kTargetEmbedding ? "target/embed_tokens.weight"
-                                    : p.name == arch::kTargetHead    ? "target/lm_head.weight"
-                                                                     : "weights/" + p.name);
-      engine.load(p.name, [&](int64_t lo, int64_t hi, std::span<float> to) {
-        std::copy_n(value.const_data_ptr<float>() + lo, hi - lo, to.data());
-      });
-    }
-    for (const char* name : {"input_ids", "loss_mask", "hidden_states"})
-      batch[name] = load(file, std::string("batch/") + name);
-    at::Tensor ids = batch["input_ids"];
-    batch["lengths"] = ids.new_full({ids.size(0)}, ids.size(1));
-    batch["anchors"] = load(file, "anchors/positions").masked_fill(load(file, "anchors/keep").logical_not(), -1);
-    counts = objective.counts(batch);
-    objective.weigh(batch, counts);
-    out = engine.round(batch, "loss", {"loss", "slot_sums", "states"});
-  }
+struct Step : BlockStep {
+  const arch::Dflash& draft;
+  const train::DflashObjective& objective;
+
+  Step(const Case& c, const arch::Dflash& shape, const model::DflashOptions& options,
+       const train::DflashObjective& given)
+      : BlockStep(c, arch::describe_training(shape, false), model::dflash_segments(shape, false, options), given,
+                  {"states"}),
+        draft(shape),
+        objective(given) {}
 };
 
 // A state is compared where it is used: at the labels.
@@ -68,35 +48,27 @@ Outcome check_states(const Step& step) {
 }
 
 Outcome check_numbers(const Step& step, const Json& expected) {
-  at::Tensor sums = step.out.at("slot_sums");
-  double numerator = 0, denominator = 0, labels = 0, correct = 0, loss = 0, accuracy = 0;
-  for (const auto& [name, value] :
-       step.objective.metrics({sums.const_data_ptr<double>(), 2 * step.counts.size()}, step.counts)) {
-    if (name == "loss") loss = value;
-    if (name == "acc") accuracy = value;
+  double labels = 0, correct = 0, loss = step.metric("loss"), denominator = step.objective.denominator(step.counts);
+  for (int64_t k = 1; k < step.draft.block; ++k) {
+    labels += static_cast<double>(step.counts[static_cast<size_t>(k)]);
+    correct += step.sums()[static_cast<size_t>(3 * k + 1)];
   }
-  for (size_t k = 1; k < step.counts.size(); ++k) {
-    labels += static_cast<double>(step.counts[k]);
-    correct += sums.const_data_ptr<double>()[2 * k + 1];
-  }
-  denominator = expected.at("loss_terms").as_array()[1].as_double();
-  numerator = loss * denominator;
-  return first_failure({near("loss", step.out.at("loss").item<double>(), expected.at("loss").as_double(), 1e-5),
-                        near("reported loss", loss, expected.at("loss").as_double(), 1e-5),
-                        near("numerator", numerator, expected.at("loss_terms").as_array()[0].as_double(), 1e-5),
-                        near("labels", labels, expected.at("accuracy_denom").as_double(), 0),
-                        near("correct", correct, expected.at("ratio_metrics").at("acc").as_array()[0].as_double(), 0),
-                        near("accuracy", accuracy, expected.at("accuracy").as_double(), 1e-6)});
+  return first_failure(
+      {near("loss", step.out.at("loss").item<double>(), expected.at("loss").as_double(), 1e-5),
+       near("reported loss", loss, expected.at("loss").as_double(), 1e-5),
+       near("numerator", loss * denominator, expected.at("loss_terms").as_array()[0].as_double(), 1e-5),
+       near("denominator", denominator, expected.at("loss_terms").as_array()[1].as_double(), 1e-6),
+       near("labels", labels, expected.at("accuracy_denom").as_double(), 0),
+       near("correct", correct, expected.at("ratio_metrics").at("acc").as_array()[0].as_double(), 0),
+       near("accuracy", step.metric("acc"), expected.at("accuracy").as_double(), 1e-6)});
 }
 
 Outcome check(const Case& c) {
-  const Json& hparams = c.json.at("loss_hparams");
-  std::string type = hparams.get_string("loss_type", "dflash");
-  if (type != "dflash") return Outcome::not_run("loss type " + type + " comes with the other drafts");
   arch::Dflash draft = arch::dflash_from_config(c.json.at("draft_config"));
-  for (int64_t window : draft.windows)
-    if (window > 0) return Outcome::not_run("sliding attention comes with the other drafts");
-  Step step(c);
+  const Json& hparams = c.json.at("loss_hparams");
+  model::DflashOptions options = options_of(hparams);
+  train::DflashObjective objective(draft, hparams.get_double("loss_decay_gamma", 0), options.loss);
+  Step step(c, draft, options, objective);
   Outcome outcome = first_failure({check_states(step), check_numbers(step, c.json.at("expected")),
                                    check_gradients(step.engine, step.spec, step.file)});
   return outcome.verdict == Outcome::kPassed ? check_update(step.engine, step.spec, c) : outcome;

@@ -81,7 +81,8 @@ struct Step {
     batch["lengths"] = load(file, "batch/attention_mask").sum({1});
     cells = static_cast<double>(batch["input_ids"].numel());
     train::Eagle3Objective objective(vocabulary, options);
-    objective.weigh(batch, objective.counts(batch));
+    std::vector<int64_t> counts = objective.counts(batch);
+    objective.weigh(batch, {counts});
   }
 };
 

@@ -75,7 +75,7 @@ struct Step {
     data::Batch batch = data::collate_sft(samples(file), decoder.vocab, 0);
     train::SftObjective objective;
     const std::vector<int64_t> counts = objective.counts(batch.tensors);
-    objective.weigh(batch.tensors, counts);
+    objective.weigh(batch.tensors, {counts});
     loss = engine.round(batch.tensors, "loss", {"loss"}).at("loss").item<double>();
     labels = counts[0];
   }

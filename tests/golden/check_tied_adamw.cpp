@@ -72,7 +72,8 @@ struct Model {
       });
     data::Batch batch = data::collate_sft(samples(file), decoder.vocab, 0);
     train::SftObjective objective;
-    objective.weigh(batch.tensors, objective.counts(batch.tensors));
+    std::vector<int64_t> counts = objective.counts(batch.tensors);
+    objective.weigh(batch.tensors, {counts});
     loss = engine->round(batch.tensors, "loss", {"loss"}).at("loss").item<double>();
   }
 

@@ -57,6 +57,11 @@ Outcome check_update(engine::Engine& engine, const arch::ModelSpec& spec, const 
   for (Outcome each : {near("rate", lr, expected.at("lr_used_in_step_1").as_double(), 1e-15),
                        near("gradient norm", result.grad_norm, expected.at("grad_norm_before_clip").as_double(), 1e-5)})
     if (each.verdict != Outcome::kPassed) return each;
+  return check_weights(engine, spec, file, lr);
+}
+
+Outcome check_weights(engine::Engine& engine, const arch::ModelSpec& spec, const ckpt::SafetensorsFile& file,
+                      double lr) {
   for (const arch::Parameter& p : spec.parameters) {
     if (!file.find("after/" + p.name)) continue;
     at::Tensor found = engine.gathered(p.name), wanted = load(file, "after/" + p.name);

@@ -23,5 +23,8 @@ Outcome check_gradients(engine::Engine& engine, const arch::ModelSpec& spec, con
 // lr * g / (|g| + eps), so where the stored gradient is below 1e-6 its sign is not determined within the gradient's
 // bound: such weights may differ by 2 lr, all others by the gradient's bound.
 Outcome check_update(engine::Engine& engine, const arch::ModelSpec& spec, const Case& c);
+// The second half of it, after an update at this rate.
+Outcome check_weights(engine::Engine& engine, const arch::ModelSpec& spec, const ckpt::SafetensorsFile& file,
+                      double lr);
 
 }  // namespace sf::golden

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -146,6 +148,43 @@ TEST(Anchors, AreSupervisedPairsDrawnBySeedAndPositionAlone) {
 TEST(Anchors, AreAllOfThemWhereTheyAreFew) {
   EXPECT_EQ(draw_anchors(std::vector<uint8_t>{0, 1, 1, 1, 0, 1, 1}, 512, 3, 0), (std::vector<int64_t>{1, 2, 5}));
   EXPECT_TRUE(draw_anchors(std::vector<uint8_t>{0, 1, 0, 1}, 512, 3, 0).empty());
+}
+
+TEST(Depths, AreDrawnFromTheDepthBeforeBySeedAndPositionAlone) {
+  std::vector<uint8_t> mask(60, 1);
+  for (size_t i : {0, 1, 2, 20, 21, 40}) mask[i] = 0;
+  DepthRule rule{.depths = 5, .ratio = 0.7, .least = 0.3, .seed = 3};
+  DepthRows drawn = draw_depths(mask, rule, 100);
+  std::map<int64_t, std::vector<int64_t>> by_depth;
+  for (size_t n = 0; n < drawn.anchors.size(); ++n) by_depth[drawn.depths[n]].push_back(drawn.anchors[n]);
+  ASSERT_EQ(by_depth.size(), 4U);
+  for (auto& [depth, anchors] : by_depth) {
+    // 54 indices are supervised, by the mask one further; where fewer could be drawn, all are.
+    double share = std::max(std::pow(0.7, static_cast<double>(depth)), 0.3);
+    int64_t eligible = 0;
+    for (int64_t anchor = 0; anchor + depth + 1 < 60; ++anchor)
+      eligible += mask[static_cast<size_t>(anchor + depth + 1)] &&
+                  (depth == 1 || std::count(by_depth[depth - 1].begin(), by_depth[depth - 1].end(), anchor) == 1);
+    EXPECT_EQ(std::ssize(anchors), std::min(eligible, static_cast<int64_t>((54 - static_cast<double>(depth)) * share)))
+        << depth;
+    EXPECT_TRUE(std::is_sorted(anchors.begin(), anchors.end()));
+    for (int64_t anchor : anchors) {
+      EXPECT_TRUE(mask[static_cast<size_t>(anchor + depth + 1)]);
+      EXPECT_TRUE(depth == 1 || std::count(by_depth[depth - 1].begin(), by_depth[depth - 1].end(), anchor) == 1);
+    }
+  }
+  EXPECT_EQ(draw_depths(mask, rule, 100).anchors, drawn.anchors);
+  EXPECT_NE(draw_depths(mask, rule, 101).anchors, drawn.anchors);
+  rule.seed = 4;
+  EXPECT_NE(draw_depths(mask, rule, 100).anchors, drawn.anchors);
+}
+
+TEST(Depths, EndWhereNothingIsSupervised) {
+  EXPECT_TRUE(draw_depths(std::vector<uint8_t>(9, 0), {.depths = 8, .seed = 1}, 0).anchors.empty());
+  EXPECT_TRUE(draw_depths({}, {.depths = 8, .seed = 1}, 0).anchors.empty());
+  DepthRows one = draw_depths(std::vector<uint8_t>{0, 1, 1, 1}, {.depths = 8, .ratio = 1, .seed = 1}, 0);
+  EXPECT_EQ(one.anchors, (std::vector<int64_t>{0, 1, 0}));
+  EXPECT_EQ(one.depths, (std::vector<int64_t>{1, 1, 2}));
 }
 
 TEST(Collate, OfDflashAddsAnchorsThatPaddingDoesNotChange) {

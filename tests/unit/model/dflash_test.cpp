@@ -1,170 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/dflash.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/embedding.h>
-#include <ATen/ops/exp.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/log_softmax.h>
-#include <ATen/ops/matmul.h>
-#include <ATen/ops/rsqrt.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/softmax.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
-
-#include <cmath>
 
 #include "base/error.h"
-#include "base/rng.h"
-#include "chain.h"
-#include "tensor/threads.h"
+#include "dflash_formula.h"
 
 namespace sf::model {
 namespace {
 
-arch::Dflash toy_draft() {
-  arch::Dflash d;
-  d.vocab = 23, d.hidden = 12, d.intermediate = 10, d.layers = 2, d.heads = 4, d.kv_heads = 2, d.head_dim = 6;
-  d.max_positions = 64, d.block = 4, d.mask_token = 21, d.capture_layers = {2, 5}, d.rope.theta = 100, d.bias = true;
-  return d;
-}
-
-at::Tensor random(const std::string& name, std::vector<int64_t> shape, double middle = 0, double spread = 0.4) {
-  Rng rng(17, name);
-  at::Tensor made = at::zeros(shape, at::kDouble);
-  for (int64_t i = 0; i < made.numel(); ++i)
-    made.mutable_data_ptr<double>()[i] =
-        static_cast<float>(middle + spread * rng.normal(0, static_cast<uint64_t>(i)));  // exact in fp32
-  return made;
-}
-
-struct Toy {
-  arch::Dflash draft = toy_draft();
-  Tensors weights, batch;  // fp64
-
-  Toy() {
-    tensor::set_threads(1);
-    for (const arch::Parameter& p : arch::describe_training(draft, false).parameters)
-      weights[p.name] = random(p.name, p.shape, p.name.ends_with("norm.weight") ? 1 : 0).set_requires_grad(p.trainable);
-    batch["input_ids"] = (at::arange(2 * 9, at::kLong) * 7 % 19).view({2, 9});
-    batch["loss_mask"] = at::tensor({0, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 0, 1, 1, 0, 0, 0}, at::kLong).view({2, 9});
-    batch["lengths"] = at::tensor({9, 6}, at::kLong);
-    batch["anchors"] = at::tensor({2, 3, 7, 1, -1, -1}, at::kLong).view({2, 3});
-    batch["hidden_states"] = random("states", {2, 9, 24}, 0, 1);
-    batch["slot_weights"] = at::tensor({0.0, 0.25, 0.125, 0.0625}, at::kDouble);
-  }
-};
-
-// The formulas of eagle_dflash 2.2 to 2.5 in fp64, every slot of every block, with the dense mask. The second row has
-// one block only.
-class Formula {
- public:
-  explicit Formula(const Toy& toy) : t_(toy), d_(toy.draft) {}
-
-  at::Tensor loss() {
-    at::Tensor total = at::zeros({}, at::kDouble);
-    for (int64_t b = 0; b < 2; ++b) {
-      std::vector<int64_t> anchors = b == 0 ? std::vector<int64_t>{2, 3, 7} : std::vector<int64_t>{1};
-      at::Tensor ids = t_.batch.at("input_ids")[b], mask = t_.batch.at("loss_mask")[b];
-      int64_t length = t_.batch.at("lengths")[b].item<int64_t>();
-      at::Tensor logits = at::linear(states(b, anchors), w(arch::kTargetHead));
-      for (size_t n = 0; n < anchors.size(); ++n)
-        for (int64_t k = 1; k < d_.block; ++k) {
-          int64_t at = anchors[n] + k;
-          if (at >= length || mask[at].item<int64_t>() == 0) continue;
-          at::Tensor row = at::log_softmax(logits[static_cast<int64_t>(n) * d_.block + k], 0);
-          total = total - row[ids[at].item<int64_t>()] * t_.batch.at("slot_weights")[k];
-        }
-    }
-    return total;
-  }
-
- private:
-  const at::Tensor& w(const std::string& name) const { return t_.weights.at(name); }
-  at::Tensor norm(const at::Tensor& x, const std::string& name) const {
-    return x * at::rsqrt(x.pow(2).mean(-1, true) + d_.rms_eps) * w(name + ".weight");
-  }
-  at::Tensor linear(const at::Tensor& x, const std::string& name) const {
-    auto bias = t_.weights.find(name + ".bias");
-    at::Tensor y = at::linear(x, w(name + ".weight"));
-    return bias == t_.weights.end() ? y : y + bias->second;
-  }
-  // [rows, n * hd] -> [n, rows, hd], turned.
-  at::Tensor heads(const at::Tensor& x, const std::string& module, const at::Tensor& positions) const {
-    at::Tensor h = x.view({x.size(0), -1, d_.head_dim});
-    if (module.empty()) return h.transpose(0, 1);
-    h = norm(h, module).transpose(0, 1);
-    int64_t half = d_.head_dim / 2;
-    at::Tensor angle =
-        positions.to(at::kDouble).view({-1, 1}) *
-        at::exp(at::arange(half, at::kDouble) * (-2.0 / d_.head_dim * std::log(d_.rope.theta))).view({1, -1});
-    at::Tensor a = h.narrow(2, 0, half), b = h.narrow(2, half, half), c = angle.cos(), s = angle.sin();
-    return at::cat({a * c - b * s, b * c + a * s}, 2);
-  }
-  at::Tensor states(int64_t b, const std::vector<int64_t>& anchors) const {
-    std::vector<int64_t> ids, at;
-    for (int64_t anchor : anchors)
-      for (int64_t k = 0; k < d_.block; ++k) {
-        ids.push_back(k == 0 ? t_.batch.at("input_ids")[b][anchor].item<int64_t>() : d_.mask_token);
-        at.push_back(anchor + k);
-      }
-    int64_t slots = std::ssize(ids), context = 9;
-    at::Tensor seen = at::zeros({slots, context + slots}, at::kBool);
-    for (int64_t r = 0; r < slots; ++r)
-      for (int64_t j = 0; j < context + slots; ++j)
-        seen[r][j] =
-            j < context ? j < anchors[static_cast<size_t>(r / d_.block)] : (j - context) / d_.block == r / d_.block;
-    at::Tensor positions = at::cat({at::arange(context, at::kLong), at::tensor(at, at::kLong)});
-    at::Tensor ctx = norm(linear(t_.batch.at("hidden_states")[b], "fc"), "hidden_norm");
-    at::Tensor h = at::embedding(w(arch::kTargetEmbedding), at::tensor(ids, at::kLong));
-    for (int64_t i = 0; i < d_.layers; ++i) h = layer("layers." + std::to_string(i) + ".", h, ctx, seen, positions);
-    return norm(h, "norm");
-  }
-  at::Tensor layer(const std::string& at, at::Tensor h, const at::Tensor& ctx, const at::Tensor& seen,
-                   const at::Tensor& positions) const {
-    std::string self = at + "self_attn.";
-    at::Tensor n = norm(h, at + "input_layernorm"), both = at::cat({ctx, n});
-    int64_t groups = d_.heads / d_.kv_heads;
-    at::Tensor q = heads(linear(n, self + "q_proj"), self + "q_norm", positions.slice(0, ctx.size(0)));
-    at::Tensor k = heads(linear(both, self + "k_proj"), self + "k_norm", positions).repeat_interleave(groups, 0);
-    at::Tensor v = heads(linear(both, self + "v_proj"), "", positions).repeat_interleave(groups, 0);
-    at::Tensor raw = at::matmul(q, k.transpose(1, 2)) / std::sqrt(static_cast<double>(d_.head_dim));
-    at::Tensor mixed = at::matmul(at::softmax(raw.masked_fill(seen.logical_not(), -INFINITY), -1), v);
-    h = h + linear(mixed.transpose(0, 1).reshape({h.size(0), -1}), self + "o_proj");
-    at::Tensor x = norm(h, at + "post_attention_layernorm");
-    return h + linear(at::silu(linear(x, at + "mlp.gate_proj")) * linear(x, at + "mlp.up_proj"), at + "mlp.down_proj");
-  }
-
-  const Toy& t_;
-  const arch::Dflash& d_;
-};
+using test::expect_equal;
+using test::Formula;
+using test::run_segments;
+using test::Toy;
+using test::toy_draft;
 
 Tensors run_chain(const Toy& toy, Tensors& parameters, const DflashOptions& options = {}) {
-  Tensors all;
-  for (const auto& [name, value] : toy.batch) all[name] = value.is_floating_point() ? value.to(at::kFloat) : value;
-  for (const auto& [name, value] : toy.weights)
-    parameters[name] = value.detach().to(at::kFloat).set_requires_grad(value.requires_grad());
-  return run_chain(dflash_segments(toy.draft, false, options), parameters, std::move(all));
+  return run_segments(toy, parameters, dflash_segments(toy.draft, false, options));
 }
 
-// Bound: fp32 sums of a few dozen terms of size 1, two layers deep.
 TEST(Dflash, LossAndGradientsEqualTheFormulaInFp64) {
-  Toy toy;
-  Tensors parameters, out = run_chain(toy, parameters);
-  at::Tensor wanted = Formula(toy).loss();
-  EXPECT_NEAR(out.at("loss").item<double>(), wanted.item<double>(), 1e-6 * wanted.item<double>());
-  for (const auto& [name, weight] : toy.weights) {
-    if (!weight.requires_grad()) continue;
-    at::Tensor ours = torch::autograd::grad({out.at("loss")}, {parameters.at(name)}, {}, true)[0];
-    at::Tensor theirs = torch::autograd::grad({wanted}, {weight}, {}, true)[0];
-    EXPECT_LT(ours.to(at::kDouble).sub(theirs).abs().max().item<double>(), 2e-6) << name;
-    EXPECT_GT(theirs.abs().max().item<double>(), 1e-4) << name;
+  for (const std::vector<int64_t>& windows : {std::vector<int64_t>{}, {3, 0}, {2, 4}}) {
+    Toy toy;
+    toy.draft.windows = windows;
+    Tensors parameters, out = run_chain(toy, parameters);
+    expect_equal(toy, parameters, out.at("loss"), Formula(toy).loss());
   }
+}
+
+TEST(Dflash, ASlotsNeighboursDecideItsWeightAsDpaceHasIt) {
+  // One block of four slots with labels at 1 and 3 only, p = 1/2 and 1/8; one with a label at 2, p = 1/4.
+  std::vector<int64_t> slots{1, 3, 6};
+  std::vector<float> nll{std::log(2.f), std::log(8.f), std::log(4.f)};
+  double first = 0.75 * 0.5 + 0.25, second = first * (0.75 * 0.125 + 0.25), other = 0.75 * 0.25 + 0.25;
+  auto weights = [&](SlotLoss loss) { return dpace_weights({.loss = loss, .dpace_alpha = 0.25}, 4, slots, nll); };
+  auto expect = [&](SlotLoss loss, std::vector<double> wanted) {
+    std::vector<double> found = weights(loss);
+    for (size_t n = 0; n < 3; ++n) EXPECT_NEAR(found[n], wanted[n], 1e-7);
+  };
+  expect(SlotLoss::kPlain, {1, 1, 1});
+  expect(SlotLoss::kDpacePrefix, {first, second, other});
+  expect(SlotLoss::kDpace, {first + second, second, other});
+  expect(SlotLoss::kDpaceSuffixOverPrefix, {(first + second) / first, 1, 1});
+}
+
+TEST(Dflash, ABlockOfNextTokensEndsAtItsFirstSlotWithoutALabel) {
+  Toy toy;
+  DflashBlocks all = dflash_blocks(toy.batch, toy.draft, {.next = true});
+  EXPECT_EQ(all.label_offsets, (std::vector<int64_t>{0, 1, 3, 0, 2, 3, 0, 0, 2, 3}));
+  DflashBlocks ended = dflash_blocks(toy.batch, toy.draft, {.next = true, .contiguous = true});
+  EXPECT_EQ(ended.label_offsets, (std::vector<int64_t>{0, 1, 0, 0, 0}));
+  EXPECT_EQ(std::vector<int64_t>(ended.token_ids.begin(), ended.token_ids.begin() + 4),
+            (std::vector<int64_t>{14, 2, 9, 16}));
 }
 
 TEST(Dflash, LabelsAreTheSupervisedTokensOfABlockThatLieInTheRow) {
@@ -185,11 +72,10 @@ TEST(Dflash, ARowsSumsDoNotDependOnItsNeighbours) {
 }
 
 TEST(Dflash, WhatCannotBeTrainedIsRefusedByName) {
-  for (const char* word : {"mask_token_id", "target_layer_ids", "sliding_attention"}) {
+  for (const char* word : {"mask_token_id", "target_layer_ids"}) {
     arch::Dflash draft = toy_draft();
     if (std::string_view(word) == "mask_token_id") draft.mask_token = -1;
     if (std::string_view(word) == "target_layer_ids") draft.capture_layers.clear();
-    if (std::string_view(word) == "sliding_attention") draft.windows = {16, 0};
     try {
       dflash_segments(draft, false);
       FAIL() << word;

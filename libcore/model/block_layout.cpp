@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
-#include "model/dflash.h"
+#include "model/block_backbone.h"
 
 namespace sf::model {
 namespace {
@@ -12,9 +12,30 @@ at::Tensor integers(const Tensors& batch, const char* name) {
   return batch.at(name).to(at::kLong).contiguous();
 }
 
+struct Place {
+  const int64_t *token, *mask;  // of the row
+  int64_t length, anchor;
+};
+
+void add_block(DflashBlocks& found, const Place& at, const arch::Dflash& draft, BlockLabels labels) {
+  bool open = true;
+  for (int64_t k = 0; k < draft.block; ++k) {
+    int64_t here = at.anchor + k, label = here + (labels.next ? 1 : 0);
+    bool supervised = label < at.length && (at.mask[label] != 0 || fault("model.label_everything"));
+    if (labels.contiguous && !supervised) open = false;
+    if (supervised && open && label > at.anchor) {
+      found.label_slots.push_back(std::ssize(found.slot_ids));
+      found.label_ids.push_back(at.token[label]);
+      found.label_offsets.push_back(k);
+    }
+    found.slot_ids.push_back(k == 0 ? at.token[at.anchor] : draft.mask_token);
+    found.token_ids.push_back(here < at.length ? at.token[here] : 0);
+  }
+}
+
 }  // namespace
 
-DflashBlocks dflash_blocks(const Tensors& micro_batch, const arch::Dflash& draft) {
+DflashBlocks dflash_blocks(const Tensors& micro_batch, const arch::Dflash& draft, BlockLabels labels) {
   at::Tensor ids = integers(micro_batch, "input_ids"), mask = integers(micro_batch, "loss_mask");
   at::Tensor lengths = integers(micro_batch, "lengths"), anchors = integers(micro_batch, "anchors");
   int64_t rows = ids.size(0), width = ids.size(1);
@@ -32,19 +53,11 @@ DflashBlocks dflash_blocks(const Tensors& micro_batch, const arch::Dflash& draft
                length);
       last = std::max(last, anchor);
       found.blocks.push_back({b, anchor});
-      for (int64_t k = 0; k < draft.block; ++k) {
-        int64_t at = anchor + k;
-        if (k > 0 && at < length && (m[at] != 0 || fault("model.label_everything"))) {
-          found.label_slots.push_back(std::ssize(found.slot_ids));
-          found.label_ids.push_back(token[at]);
-          found.label_offsets.push_back(k);
-        }
-        found.slot_ids.push_back(k == 0 ? token[anchor] : draft.mask_token);
-      }
+      add_block(found, {token, m, length, anchor}, draft, labels);
     }
     for (int64_t i = 0; i < last; ++i) found.context_rows.push_back(b * width + i);
   }
-  for (const std::vector<int64_t>* list : {&found.slot_ids, &found.label_ids})
+  for (const std::vector<int64_t>* list : {&found.slot_ids, &found.token_ids, &found.label_ids})
     for (int64_t id : *list)
       SF_CHECK(id >= 0 && id < draft.vocab, Exit::kData, "token id {} is outside the vocabulary of {}", id,
                draft.vocab);

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arch/drafts.h"
+
+#include <string>
+
+#include "arch/dflash.h"
+#include "arch/dflash2.h"
+#include "arch/domino.h"
+#include "arch/dspark.h"
+#include "arch/eagle3.h"
+#include "arch/peagle.h"
+#include "base/error.h"
+
+namespace sf::arch {
+namespace {
+
+template <auto kRead>
+DraftInput of_vocabulary(const Json& config) {
+  auto draft = kRead(config);
+  return {{draft.capture_layers.begin(), draft.capture_layers.end()}, draft.vocab, draft.target_hidden};
+}
+template <auto kRead>
+DraftInput of_blocks(const Json& config) {
+  Dflash draft = kRead(config);
+  SF_CHECK(!draft.capture_layers.empty(), Exit::kConfig, "the draft's config.json names no target_layer_ids");
+  return {draft.capture_layers, draft.vocab, draft.hidden};
+}
+template <auto kRead>
+Dflash blocks_of(const Json& config) {
+  return kRead(config);
+}
+
+template <auto kRead>
+ModelSpec described(const Json& config) {
+  return describe(kRead(config));
+}
+template <auto kRead>
+ModelSpec in_training(const Json& config, bool) {
+  return describe_training(kRead(config));
+}
+template <auto kRead>
+ModelSpec blocks_in_training(const Json& config, bool tied) {
+  auto draft = kRead(config);
+  check_trainable(draft);
+  return describe_training(draft, tied);
+}
+
+template <auto kRead>
+constexpr DraftFamily with_vocabulary(std::string_view name, std::string_view architecture, std::string_view features) {
+  return {name, architecture, features, of_vocabulary<kRead>, described<kRead>, in_training<kRead>, nullptr};
+}
+template <auto kRead>
+constexpr DraftFamily on_blocks(std::string_view name, std::string_view architecture, std::string_view features) {
+  return {name, architecture, features, of_blocks<kRead>, described<kRead>, blocks_in_training<kRead>, blocks_of<kRead>};
+}
+
+constexpr DraftFamily kFamilies[] = {
+    with_vocabulary<eagle3_from_config>("eagle3", kEagle3Architecture, "eagle3"),
+    on_blocks<dflash_from_config>("dflash", kDflashArchitecture, "dflash"),
+    on_blocks<dflash2_from_config>("dflash2", kDflash2Architecture, "dflash"),
+    on_blocks<dspark_from_config>("dspark", kDsparkArchitecture, "dspark"),
+    on_blocks<domino_from_config>("domino", kDominoArchitecture, "dflash"),
+    with_vocabulary<peagle_from_config>("peagle", kPeagleArchitecture, "eagle3"),
+};
+
+}  // namespace
+
+std::span<const DraftFamily> draft_families() {
+  return kFamilies;
+}
+
+const DraftFamily& draft_family_named(std::string_view name) {
+  std::string known;
+  for (const DraftFamily& family : kFamilies) {
+    if (family.name == name) return family;
+    known += (known.empty() ? "" : ", ") + std::string(family.name);
+  }
+  fail(Exit::kConfig, "draft algorithm \"{}\" is unknown; known: {}", name, known);
+}
+
+const DraftFamily* find_draft_family(const Json& config) {
+  std::string_view named = architecture_of(config);
+  for (const DraftFamily& family : kFamilies)
+    if (family.architecture == named) return &family;
+  return named.empty() && config.is_object() && config.contains("draft_vocab_size") ? &kFamilies[0] : nullptr;
+}
+
+const DraftFamily& draft_family(const Json& config) {
+  if (const DraftFamily* found = find_draft_family(config)) return *found;
+  std::string known;
+  for (const DraftFamily& family : kFamilies) known += (known.empty() ? "" : ", ") + std::string(family.architecture);
+  fail(Exit::kConfig, "config.json: architecture \"{}\" is no draft's; known: {}", architecture_of(config), known);
+}
+
+const DraftFamily& draft_family(const Json& config, std::string_view name) {
+  const DraftFamily& family = draft_family(config);
+  SF_CHECK(family.name == name, Exit::kConfig, "config.json: architecture \"{}\" is of a {} draft, wanted a {} draft",
+           family.architecture, family.name, name);
+  return family;
+}
+
+}  // namespace sf::arch

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/dspark.h"
+
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <string>
+
+#include "ops/linear.h"
+#include "ops/norm.h"
+
+namespace sf::model {
+namespace {
+
+class Head {
+ public:
+  Head(const arch::Dspark& draft, const DsparkOptions& options, const Tensors& p, const Tensors& in)
+      : d_(draft), o_(options), p_(p), in_(in) {}
+
+  Tensors run() const {
+    const at::Tensor &states = in_.at("states"), &slots = in_.at("label_slots");
+    at::Tensor before;  // of every slot: the token before its label
+    if (d_.rank > 0) before = at::embedding(p_.at("markov_head.markov_w1.weight"), in_.at("token_ids"));
+    at::Tensor h = states.index_select(0, slots);
+    std::vector<at::Tensor> rows{h, in_.at("label_ids")}, whole{p_.at(arch::kTargetHead)};
+    if (d_.rank > 0) {
+      rows.push_back(bias_input(states, before).index_select(0, slots));
+      whole.push_back(p_.at("markov_head.markov_w2.weight"));
+    }
+    if (o_.asks_teacher()) rows.push_back(teacher_states());
+    bool biased = d_.rank > 0, teacher = o_.asks_teacher();
+    std::vector<at::Tensor> judged =
+        in_slices(rows, whole, o_.slice, [=](const std::vector<at::Tensor>& r, const std::vector<at::Tensor>& w) {
+          return judge(r, w, biased, teacher);
+        });
+    at::Tensor confidence;
+    if (d_.confidence) confidence = confidence_of(h, before.defined() ? before.index_select(0, slots) : before);
+    return sum_up(judged[0], judged[1], judged[2], confidence);
+  }
+
+ private:
+  at::Tensor project(const at::Tensor& x, const std::string& module) const {
+    return ops::linear(x, p_.at(module + ".weight"), p_.at(module + ".bias"));
+  }
+
+  // What w2 turns into the bias of every slot, [M, rank].
+  at::Tensor bias_input(const at::Tensor& h, const at::Tensor& e) const {
+    if (d_.markov == arch::Markov::kVanilla) return e;
+    if (d_.markov == arch::Markov::kGated)
+      return at::sigmoid(project(at::cat({h, e}, 1), "markov_head.gate_proj")).mul(e);
+    at::Tensor hidden = h.view({-1, d_.block, d_.hidden}), token = e.view({-1, d_.block, d_.rank});
+    at::Tensor state = at::zeros({hidden.size(0), d_.rank}, e.options());
+    std::vector<at::Tensor> outs;
+    for (int64_t k = 0; k < d_.block; ++k) {
+      at::Tensor joined = at::cat({state, token.select(1, k), hidden.select(1, k)}, 1);
+      std::vector<at::Tensor> z = project(joined, "markov_head.joint_proj").chunk(3, 1);
+      at::Tensor gate = at::sigmoid(z[0]);
+      state = gate.mul(state).add(gate.neg().add(1).mul(at::tanh(z[1])));
+      outs.push_back(at::tanh(z[2]));
+    }
+    return at::stack(outs, 1).view({-1, d_.rank});
+  }
+
+  // The target's normed state at the index before each label, in the draft's type.
+  at::Tensor teacher_states() const {
+    const at::Tensor &states = in_.at("final_norm"), &blocks = in_.at("blocks");
+    const int64_t *slot = in_.at("label_slots").const_data_ptr<int64_t>(), *block = blocks.const_data_ptr<int64_t>();
+    at::Tensor rows = at::empty({in_.at("label_slots").size(0)}, at::kLong);
+    for (int64_t n = 0; n < rows.size(0); ++n) {
+      const int64_t* at = block + 2 * (slot[n] / d_.block);
+      rows.mutable_data_ptr<int64_t>()[n] = at[0] * states.size(1) + at[1] + slot[n] % d_.block;
+    }
+    return states.reshape({-1, states.size(2)}).index_select(0, rows);
+  }
+
+  // Per label: CE, L1 (both differentiable) and the columns of measures below.
+  static std::vector<at::Tensor> judge(const std::vector<at::Tensor>& rows, const std::vector<at::Tensor>& whole,
+                                       bool biased, bool teacher) {
+    at::Tensor z = ops::linear(rows[0], whole[0]).to(at::kFloat);
+    if (biased) z = z.add(ops::linear(rows[2], whole[1]).to(at::kFloat));
+    at::Tensor log_p = at::log_softmax(z, 1), labels = rows[1].unsqueeze(1), best = z.argmax(1);
+    at::Tensor ce = log_p.gather(1, labels).squeeze(1).neg(), l1 = at::zeros_like(ce);
+    at::Tensor correct = best.eq(rows[1]), agreement = at::zeros_like(ce).detach(), top = agreement;
+    at::Tensor p = log_p.exp();
+    if (teacher) {
+      at::Tensor q = at::softmax(ops::linear(rows.back(), whole[0]).to(at::kFloat), 1).detach();
+      l1 = p.sub(q).abs().sum(1);
+      agreement = q.argmax(1).eq(best).to(at::kFloat);
+      top = q.amax(1);
+    }
+    at::Tensor measures =
+        at::stack({correct.to(at::kFloat), agreement, top, teacher ? p.amax(1).detach() : agreement}, 1);
+    return {ce, l1, measures.detach()};
+  }
+
+  at::Tensor confidence_of(const at::Tensor& h, const at::Tensor& e) const {
+    at::Tensor read = d_.confidence_with_markov ? at::cat({h, e}, 1) : h;
+    return project(read, "confidence_head.proj").to(at::kFloat).squeeze(1);
+  }
+
+  Tensors sum_up(const at::Tensor& ce, const at::Tensor& l1, const at::Tensor& measures,
+                 const at::Tensor& confidence) const {
+    at::Tensor accepted = l1.detach().mul(-0.5).add(1).clamp(0, 1), bce = at::zeros_like(ce).detach(), distance = bce;
+    if (confidence.defined() && o_.confidence_alpha != 0) {
+      bce = at::binary_cross_entropy_with_logits(confidence, accepted, {}, {}, 0);
+      distance = at::sigmoid(confidence.detach()).sub(accepted).abs();
+    }
+    at::Tensor each = ce.mul(o_.ce_alpha).add(l1.mul(o_.l1_alpha)).add(bce.mul(o_.confidence_alpha));
+    at::Tensor weighted = each.mul(in_.at("slot_weights").index_select(0, in_.at("label_offsets")));
+    at::Tensor columns = at::stack({ce, measures.select(1, 0), l1, bce, distance, measures.select(1, 1),
+                                    measures.select(1, 2), measures.select(1, 3), accepted, weighted},
+                                   1)
+                             .detach()
+                             .contiguous();
+    return {{"loss", weighted.sum()}, {"slot_sums", by_slot(columns)}};
+  }
+
+  // Labels of a block are its first slots, in order: a product of acceptances runs along them.
+  at::Tensor by_slot(const at::Tensor& columns) const {
+    at::Tensor sums = at::zeros({d_.block, kDsparkSums}, at::kDouble);
+    const float* from = columns.const_data_ptr<float>();
+    double product = 1;
+    for (int64_t n = 0; n < columns.size(0); ++n, from += kDsparkSums) {
+      int64_t k = in_.at("label_offsets").const_data_ptr<int64_t>()[n];
+      product = (k == 0 ? 1 : product) * static_cast<double>(from[kTau]);
+      double* to = sums.mutable_data_ptr<double>() + kDsparkSums * k;
+      for (int64_t c = 0; c < kDsparkSums; ++c) to[c] += c == kTau ? product : static_cast<double>(from[c]);
+    }
+    return sums;
+  }
+
+  const arch::Dspark& d_;
+  const DsparkOptions& o_;
+  const Tensors &p_, &in_;
+};
+
+void fill(Segment& segment, const arch::Dspark& draft, const DsparkOptions& options) {
+  if (segment.name == "norm")
+    segment.forward = [last = segment.reads[0], eps = draft.rms_eps](const Tensors& p, const Tensors& in) {
+      return Tensors{{"states", ops::rms_norm(in.at(last), p.at("norm.weight"), eps)}};
+    };
+  else
+    segment.forward = [draft, options](const Tensors& p, const Tensors& in) {
+      return Head(draft, options, p, in).run();
+    };
+}
+
+}  // namespace
+
+std::vector<Segment> dspark_segments(const arch::Dspark& draft, bool tied, const DsparkOptions& options) {
+  return block_segments(arch::describe_training(draft, tied), draft, kDsparkLabels,
+                        {[=](Segment& segment) { fill(segment, draft, options); }, {}});
+}
+
+}  // namespace sf::model

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/block_algorithm.h"
+
+#include "arch/drafts.h"
+#include "config/apply.h"
+#include "data/collate.h"
+
+namespace sf::run {
+
+using config::Apply;
+
+BlockAlgorithm::BlockAlgorithm(const DraftFiles& draft, config::Settings& settings, const arch::Dflash& shape)
+    : blocks_(shape),
+      family_(arch::draft_family(draft.files.config())),
+      tied_(draft.tied()),
+      seed_(static_cast<uint64_t>(settings.get_int("training.seed"))),
+      anchors_(Apply(settings, "every row", "data").whole("training.num_anchors")) {
+  reference_quirks = Apply(settings, "loss and schedule", "train").flag("training.reference_quirks");
+}
+
+data::Feed::Collate BlockAlgorithm::collate(int64_t max_length, Dtype compute) const {
+  data::DflashShape shape{.vocab = blocks_.vocab,
+                          .captured = std::ssize(blocks_.capture_layers) * blocks_.hidden,
+                          .max_length = max_length,
+                          .compute = compute,
+                          .anchors = anchors_,
+                          .seed = seed_,
+                          .final_norm = family_.final_norm(),
+                          .hidden = blocks_.hidden};
+  return [shape](std::span<const stream::Sample> samples) { return data::collate_dflash(samples, shape); };
+}
+
+}  // namespace sf::run

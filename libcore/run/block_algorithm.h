@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the training of every draft of blocks shares: its samples, its anchors.
+#pragma once
+#include "arch/dflash.h"
+#include "arch/drafts.h"
+#include "run/train_draft.h"
+
+namespace sf::run {
+
+class BlockAlgorithm : public DraftAlgorithm {
+ public:
+  data::Feed::Collate collate(int64_t max_length, Dtype compute) const override;
+
+ protected:
+  // Reads training.num_anchors, training.seed and training.reference_quirks. `shape` is the draft's own.
+  BlockAlgorithm(const DraftFiles& draft, config::Settings& settings, const arch::Dflash& shape);
+  bool tied() const { return tied_; }  // the target's head is its embedding
+
+ private:
+  arch::Dflash blocks_;
+  const arch::DraftFamily& family_;
+  bool tied_;
+  uint64_t seed_;
+  int64_t anchors_;
+};
+
+}  // namespace sf::run

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// sf-train peagle: what P-EAGLE adds to the training of a draft.
+#include "arch/peagle.h"
+#include "config/apply.h"
+#include "data/collate.h"
+#include "model/peagle.h"
+#include "run/entry.h"
+#include "run/vocabulary_algorithm.h"
+#include "train/peagle.h"
+
+namespace sf::run {
+namespace {
+
+class Peagle : public VocabularyAlgorithm {
+ public:
+  Peagle(const DraftFiles& draft, config::Settings& settings)
+      : VocabularyAlgorithm(draft, arch::peagle_from_config(draft.files.config()).target_hidden),
+        shape_(arch::peagle_from_config(draft.files.config())) {
+    config::Apply rows(settings, "every row", "data");
+    rule_ = {.depths = static_cast<int>(rows.whole("training.num_depths")),
+             .ratio = rows.number("training.down_sample_ratio"),
+             .least = rows.number("training.down_sample_ratio_min"),
+             .seed = static_cast<uint64_t>(settings.get_int("training.seed"))};
+    reference_quirks = config::Apply(settings, "loss and schedule", "train").flag("training.reference_quirks");
+    rule_.reference_quirks = reference_quirks;
+    options_ = {rule_.depths, reference_quirks};
+  }
+
+  arch::ModelSpec spec() const override { return arch::describe_training(shape_); }
+  std::vector<model::Segment> segments() const override {
+    return model::peagle_segments(shape_, vocabulary(), options_);
+  }
+  std::unique_ptr<train::Objective> objective() const override {
+    return std::make_unique<train::PeagleObjective>(shape_, vocabulary(), options_);
+  }
+  data::Feed::Collate collate(int64_t max_length, Dtype compute) const override {
+    data::Eagle3Shape shape{shape_.vocab, shape_.target_hidden, max_length, compute};
+    return [shape, rule = rule_](std::span<const stream::Sample> samples) {
+      return data::collate_peagle(samples, shape, rule);
+    };
+  }
+
+ private:
+  arch::Peagle shape_;
+  data::DepthRule rule_;
+  model::PeagleOptions options_;
+};
+
+}  // namespace
+
+const DraftVerb& peagle_verb() {
+  static const DraftVerb verb{"peagle",
+                              {"training.num_depths", "training.down_sample_ratio", "training.down_sample_ratio_min"},
+                              make_draft<Peagle>};
+  return verb;
+}
+
+}  // namespace sf::run
+
+extern "C" int sf_train_peagle(sf::app::Invocation* invocation) {
+  return sf::run::guarded(*invocation, [&] { return sf::run::train_draft(*invocation, sf::run::peagle_verb()); });
+}
