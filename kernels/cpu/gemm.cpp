@@ -2,6 +2,7 @@
 #include "sf_kernels/gemm.h"
 
 #include <cmath>
+#include <cstddef>
 #include <memory>
 #include <new>
 
@@ -27,19 +28,35 @@ size_t panels_of(size_t n) {
   return (n + kPanel - 1) / kPanel;
 }
 
+// This thread's, for packed rows: kept, since one that comes and goes with every product is cut up in between by what
+// lives longer, and the heap grows by it.
+template <typename T>
+T* kept_buffer(size_t count) {
+  thread_local std::unique_ptr<Buffer<std::byte>> kept;
+  thread_local size_t bytes = 0;
+  const size_t wanted = count * sizeof(T);
+  if (bytes < wanted) {
+    kept.reset();
+    bytes = 0;
+    kept = std::make_unique<Buffer<std::byte>>(wanted);
+    bytes = wanted;
+  }
+  return reinterpret_cast<T*>(kept->data);
+}
+
 // Calls work(job, first_row) for blocks of rows whose packed form stays in cache.
 template <typename Step, typename PackRows, typename Work>
 void by_rows(size_t m, size_t steps, const PackRows& pack_rows, const Work& work) {
   const size_t most = table().tile_rows, fit = kCacheBytes / (steps * sizeof(Step) + 1) / most * most;
   const size_t block = fit < most ? most : fit;
-  Buffer<Step> buffer((m < block ? m : block) * steps);
+  Step* const buffer = kept_buffer<Step>((m < block ? m : block) * steps);
   for (size_t row = 0; row < m; row += block) {
     GemmJob job;
     const size_t rows = m - row < block ? m - row : block;
     job.tiles = {rows, (rows + most - 1) / most};
-    job.x = buffer.data;
+    job.x = buffer;
     job.steps = steps;
-    pack_rows(row, job.tiles, buffer.data);
+    pack_rows(row, job.tiles, buffer);
     work(job, row);
   }
 }

@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/mmap.h"
 #include "base/present.h"
 #include "ckpt/as_published.h"
 #include "ckpt/digest.h"
@@ -222,8 +223,10 @@ void Checkpoint::read(std::string_view name, int64_t lo, int64_t hi, Dtype as, s
   SF_ASSERT(0 <= lo && lo <= hi && hi <= numel(whole.shape));
   SF_ASSERT(to.size() == static_cast<size_t>(hi - lo) * size_of(as));
   size_t size = size_of(whole.dtype);
-  convert(whole.span().subspan(static_cast<size_t>(lo) * size, static_cast<size_t>(hi - lo) * size), whole.dtype, to,
-          as);
+  std::span<const std::byte> bytes =
+      whole.span().subspan(static_cast<size_t>(lo) * size, static_cast<size_t>(hi - lo) * size);
+  convert(bytes, whole.dtype, to, as);
+  let_go(bytes);
 }
 
 Checkpoint::Place Checkpoint::place(std::string_view name) const {

@@ -54,6 +54,7 @@ class Checkpoint {
   TensorInfo info(std::string_view name) const;  // throws kData naming the tensor and the nearest names
   TensorView view(std::string_view name) const;  // zero copy, lives as long as this object
   // Elements [lo, hi) of a tensor, converted to `as`, into `to` (its size must be (hi - lo) * size_of(as)).
+  // What was read does not stay resident.
   void read(std::string_view name, int64_t lo, int64_t hi, Dtype as, std::span<std::byte> to) const;
   std::vector<std::string> names() const;  // stored tensors, sorted; aliases not included
   // The tensor stored under this very name, whatever an alias says: a tied head that is stored all the same. kData if

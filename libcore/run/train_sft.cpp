@@ -52,9 +52,7 @@ stream::Contract contract_of(const Model& model, const tool::Chats& chats, Dtype
   return contract;
 }
 
-// Through a mapping of its own, which is gone afterwards: what was read does not stay resident.
-void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const fs::path& dir) {
-  ckpt::Checkpoint files = ckpt::Checkpoint::open(dir);
+void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const ckpt::Checkpoint& files) {
   for (const arch::Parameter& parameter : spec.parameters) {
     SF_CHECK(files.contains(parameter.name) && files.info(parameter.name).shape == parameter.shape, Exit::kData,
              "{}: wanted {} {}, found {}", files.dir().string(), parameter.name, to_string(parameter.shape),
@@ -134,7 +132,7 @@ int train_sft(app::Invocation& invocation) {
   };
   data::Feed feed(*source, collate, kDataWait);
   app::settle_settings(invocation);
-  load_parameters(engine, spec, model.files.dir());
+  load_parameters(engine, spec, model.files);
   train::Progress progress = resume(invocation, run, checkpoints, engine, contract);
   RunReport report(invocation, engine, run, progress.step, loop_options.steps);
   train::Loop loop(engine, feed, objective, checkpoints, loop_options, report.sink(),

@@ -176,6 +176,7 @@ uint64_t sample_bytes(const tool::Samples& samples, const stream::Contract& cont
                       const train::LoopOptions& options) {
   uint64_t width = contract.layers.size() * static_cast<uint64_t>(contract.hidden);
   uint64_t row = static_cast<uint64_t>(samples.width) * width * size_of(samples.type);
+  if (samples.credit_bytes == 0) return static_cast<uint64_t>(options.windows.rows) * row;
   return std::min(samples.credit_bytes, 2 * options.windows.window_positions() / static_cast<uint64_t>(world) * row);
 }
 

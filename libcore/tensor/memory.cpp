@@ -5,6 +5,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cerrno>
@@ -12,31 +13,38 @@
 #include <cstring>
 #include <fstream>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "tensor/extents.h"
 
 namespace sf::tensor {
 
 namespace {
 
 constexpr size_t kAlign = 64;
+constexpr size_t kPage = 4096;
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kSlab = size_t{4} << 20;     // small blocks are cut from these and never returned
-constexpr size_t kLarge = size_t{256} << 10;  // blocks from this size on are mapped singly
-constexpr size_t kClasses = 8 * 64;
+constexpr size_t kRegion = size_t{4} << 30;   // of addresses reserved at a time; pages come when they are used
+constexpr size_t kSlab = size_t{4} << 20;     // small blocks are cut from these and never joined
+constexpr size_t kLarge = size_t{256} << 10;  // blocks from this size on are extents of a region
+constexpr size_t kClasses = 8 * 19;           // of small blocks
 
-// In front of every block. `size` as counted, `where` its class.
+// In front of every block. `size` as counted.
 struct alignas(kAlign) Header {
   uint64_t size;
-  uint32_t where;
   bool fresh;  // of the system, never given before
 };
 static_assert(sizeof(Header) == kAlign);
 
-// Eight classes a doubling: at most 12.5 % of a block is slack.
+size_t up_to(size_t bytes, size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+// Eight classes a doubling: at most 12.5 % of a small block is slack.
 size_t class_of(size_t bytes) {
   const size_t top = static_cast<size_t>(std::bit_width(bytes - 1)) - 1;  // bytes > 2^top, bytes >= 128
   const size_t step = top - 3;
@@ -51,29 +59,24 @@ size_t bytes_of(size_t where) {
 class Cache {
  public:
   void* take(size_t bytes) {
-    const size_t counted = (bytes + kAlign - 1) / kAlign * kAlign;
-    const size_t where = class_of(counted + sizeof(Header) + kAlign);
+    const size_t counted = up_to(bytes, kAlign), whole = counted + sizeof(Header);
     std::lock_guard lock(mutex_);
-    std::vector<void*>& free = free_[where];
-    void* block = nullptr;
-    const bool fresh = free.empty();
-    if (!fresh)
-      block = free.back(), free.pop_back();
-    else
-      block = bytes_of(where) >= kLarge ? map(bytes_of(where)) : cut(bytes_of(where));
-    new (block) Header{counted, static_cast<uint32_t>(where), fresh};
+    Block block = whole < kLarge ? small(whole) : large(whole);
+    new (block.data) Header{counted, block.fresh};
     counters_.allocated += counted;
     counters_.peak = std::max(counters_.peak, counters_.allocated);
-    return static_cast<std::byte*>(block) + sizeof(Header);
+    return block.data + sizeof(Header);
   }
 
   void give(void* data) {
     if (!data) return;
-    void* block = static_cast<std::byte*>(data) - sizeof(Header);
-    const Header header = *static_cast<Header*>(block);
+    std::byte* block = static_cast<std::byte*>(data) - sizeof(Header);
+    const size_t counted = reinterpret_cast<Header*>(block)->size, whole = counted + sizeof(Header);
     std::lock_guard lock(mutex_);
-    counters_.allocated -= header.size;
-    free_[header.where].push_back(block);
+    counters_.allocated -= counted;
+    if (whole < kLarge) return free_[class_of(whole)].push_back(block);
+    Region& home = *std::find_if(regions_.begin(), regions_.end(), [&](const Region& r) { return r.holds(block); });
+    home.extents.give(static_cast<size_t>(block - home.base), up_to(whole, kPage));
   }
 
   MemoryCounters counters() {
@@ -87,46 +90,76 @@ class Cache {
     counters_.os_requests = 0;
   }
 
-  void release() {
-    std::lock_guard lock(mutex_);
-    for (size_t where = class_of(kLarge); where < kClasses; ++where) {
-      const size_t bytes = bytes_of(where);
-      if (bytes < kLarge) continue;
-      for (void* block : free_[where]) {
-        ::munmap(block, bytes);
-        counters_.os_bytes -= bytes;
-      }
-      free_[where].clear();
-    }
-  }
-
  private:
-  void* map(size_t bytes) {
-    void* block = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    SF_CHECK(block != MAP_FAILED, Exit::kOs, "out of memory: the system refused {} bytes ({} bytes in tensors): {}",
-             bytes, counters_.allocated, errno_text(errno));
-    if (bytes >= kHugePage) ::madvise(block, bytes, MADV_HUGEPAGE);  // advice: a refusal changes nothing
-    ++counters_.os_requests;
-    counters_.os_bytes += bytes;
-    return block;
-  }
+  struct Block {
+    std::byte* data;
+    bool fresh;
+  };
+  struct Region {
+    std::byte* base;
+    size_t size;
+    Extents extents;
+    bool holds(const std::byte* at) const { return at >= base && at < base + size; }
+  };
 
-  void* cut(size_t bytes) {
-    bytes = (bytes + kAlign - 1) / kAlign * kAlign;
+  Block small(size_t whole) {
+    const size_t where = class_of(whole), bytes = up_to(bytes_of(where), kAlign);
+    if (std::vector<std::byte*>& free = free_[where]; !free.empty()) {
+      std::byte* block = free.back();
+      free.pop_back();
+      return {block, false};
+    }
     if (slab_left_ < bytes) {
-      slab_ = static_cast<std::byte*>(map(kSlab));
+      Block slab = large(kSlab);
+      slab_ = slab.data, slab_fresh_ = slab.fresh;
       slab_left_ = kSlab;
     }
-    void* block = slab_;
+    Block block{slab_, slab_fresh_};
     slab_ += bytes;
     slab_left_ -= bytes;
     return block;
   }
 
+  Block large(size_t bytes) {
+    bytes = up_to(bytes, kPage);
+    for (Region& region : regions_)
+      if (std::optional<Block> block = from(region, bytes)) return *block;
+    reserve(bytes);
+    return *from(regions_.back(), bytes);
+  }
+
+  std::optional<Block> from(Region& region, size_t bytes) {
+    const size_t reached = region.extents.reached();
+    std::optional<Extents::Extent> extent = region.extents.take(bytes);
+    if (!extent) return std::nullopt;
+    if (const size_t grown = region.extents.reached() - reached; grown > 0) {
+      ++counters_.os_requests;
+      counters_.os_bytes += grown;
+    }
+    return Block{region.base + extent->at, extent->fresh};
+  }
+
+  // As much as is usual, or what is needed if the system refuses that.
+  void reserve(size_t bytes) {
+    size_t size = std::max(up_to(bytes, kHugePage), kRegion);
+    void* begin = MAP_FAILED;
+    for (; begin == MAP_FAILED && size >= bytes; size /= 2) {
+      begin = ::mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (begin != MAP_FAILED) break;
+    }
+    SF_CHECK(begin != MAP_FAILED, Exit::kOs, "out of memory: the system refused {} bytes ({} bytes in tensors): {}",
+             bytes, counters_.allocated, errno_text(errno));
+    auto* base = reinterpret_cast<std::byte*>(up_to(reinterpret_cast<uintptr_t>(begin), kHugePage));
+    ::madvise(base, size, MADV_HUGEPAGE);  // advice: a refusal changes nothing
+    regions_.push_back({base, size, Extents(size)});
+  }
+
   std::mutex mutex_;
-  std::vector<void*> free_[kClasses];
+  std::vector<std::byte*> free_[kClasses];
+  std::vector<Region> regions_;
   std::byte* slab_ = nullptr;
   size_t slab_left_ = 0;
+  bool slab_fresh_ = false;
   MemoryCounters counters_;
 };
 
@@ -178,9 +211,6 @@ MemoryCounters memory() {
 }
 void mark_memory() {
   cache().mark();
-}
-void release_cached() {
-  cache().release();
 }
 
 uint64_t resident_bytes() {

@@ -11,8 +11,8 @@ namespace sf::tensor {
 struct MemoryCounters {
   uint64_t allocated = 0;    // now
   uint64_t peak = 0;         // most since the last mark
-  uint64_t os_requests = 0;  // mmap calls since the last mark; a steady step makes none
-  uint64_t os_bytes = 0;     // mapped now, cached blocks included
+  uint64_t os_requests = 0;  // times that new pages were needed since the last mark; a steady step needs none
+  uint64_t os_bytes = 0;     // ever used: what may be in RAM, free memory between tensors included
 };
 
 // Makes ours the CPU allocator of LibTorch for the rest of the process. Call once at the start; again does nothing.
@@ -27,6 +27,5 @@ MemoryCounters memory();
 void mark_memory();  // peak := allocated, os_requests := 0
 // Anonymous and shared memory of this process that is in RAM now; mapped files are not in it.
 uint64_t resident_bytes();
-void release_cached();  // gives cached large blocks back to the system
 
 }  // namespace sf::tensor

@@ -61,8 +61,10 @@ PlanRequest request_of(config::Settings& settings, std::string algorithm, arch::
   return request;
 }
 
-// Samples of this rank's two windows (the next is asked for while one is computed), bounded by the credit.
+// Samples of this rank's two windows (the next is asked for while one is computed), bounded by the credit; from files
+// those of one micro-batch.
 uint64_t under_way(const PlanRequest& request, const Samples& samples, uint64_t sample_bytes) {
+  if (samples.credit_bytes == 0) return static_cast<uint64_t>(request.rows) * sample_bytes;
   auto mine = static_cast<uint64_t>(2 * request.rows * plan::rounds(request.load.micro_batches, request.options.world));
   return std::min(samples.credit_bytes, mine * sample_bytes);
 }

@@ -136,10 +136,17 @@ stream::Contract synthetic_contract(const std::string& shape) {
        fmt::join(names, ", "), near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
 }
 
-stream::Sample synthetic_sample(const stream::Contract& contract, uint64_t row) {
+std::vector<int64_t> proposed_ids(const std::string& shape) {
+  std::error_code ignored;
+  if (!fs::is_directory(shape, ignored)) return {};
+  ckpt::Checkpoint files = ckpt::Checkpoint::open(shape);
+  return files.contains("d2t") ? ckpt::read_vocab_map(files).used : std::vector<int64_t>{};
+}
+
+stream::Sample synthetic_sample(const stream::Contract& contract, std::span<const int64_t> proposed, uint64_t row) {
   Rng rng(contract.order_seed, "synthetic features");
   int64_t length = contract.max_length;
-  auto vocab = static_cast<uint64_t>(contract.vocab);
+  auto vocab = static_cast<uint64_t>(contract.vocab), choices = proposed.empty() ? vocab : proposed.size();
   Dtype type = *dtype_from_name(contract.feature_dtype);
   HostTensor ids(Dtype::kI32, {length}), mask(Dtype::kU8, {length}), best(Dtype::kI32, {length}),
       lse(Dtype::kF32, {length});
@@ -148,7 +155,8 @@ stream::Sample synthetic_sample(const stream::Contract& contract, uint64_t row) 
   for (int64_t i = 0; i < length; ++i) {
     auto at = static_cast<size_t>(i);
     ids.as<int32_t>()[at] = static_cast<int32_t>(rng.below(vocab, ~row, 2 * at));
-    best.as<int32_t>()[at] = static_cast<int32_t>(rng.below(vocab, ~row, 2 * at + 1));
+    uint64_t choice = rng.below(choices, ~row, 2 * at + 1);
+    best.as<int32_t>()[at] = static_cast<int32_t>(proposed.empty() ? choice : proposed[choice]);
     mask.as<uint8_t>()[at] = i >= length / 4;
     lse.as<float>()[at] = usual;
   }
@@ -173,6 +181,7 @@ int synthetic_features(app::Invocation& invocation) {
   const std::string out = invocation.get("output");
   SF_CHECK(!fs::exists(out), Exit::kCantCreate, "{} exists; remove it or choose another -o", out);
   stream::Contract contract = synthetic_contract(invocation.get("synthetic"));
+  std::vector<int64_t> proposed = proposed_ids(invocation.get("synthetic"));
   contract.rows = static_cast<uint64_t>(whole_number("--n", invocation.get("n", "256"), kMostRows));
   contract = complete(invocation, std::move(contract));
   app::settle_settings(invocation);
@@ -189,7 +198,7 @@ int synthetic_features(app::Invocation& invocation) {
       invocation.log(fmt::format("stopped; {} of {} rows are kept", writer.rows(), contract.rows));
       return static_cast<int>(Exit::kAgain);
     }
-    writer.add(synthetic_sample(contract, row));
+    writer.add(synthetic_sample(contract, proposed, row));
     invocation.progress("features", static_cast<int64_t>(row) + 1, static_cast<int64_t>(contract.rows), "");
   }
   writer.close();

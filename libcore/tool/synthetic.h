@@ -2,7 +2,9 @@
 // Features that no target has computed: random numbers in the shapes of a production model, to measure training with.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "app/command.h"
 #include "stream/sample.h"
@@ -15,8 +17,12 @@ namespace sf::tool {
 // kUsage naming the known models if it is none of these.
 stream::Contract synthetic_contract(const std::string& shape);
 
-// Sample `row` under a contract: max_length tokens, the first quarter a prompt; a function of contract and row alone.
-stream::Sample synthetic_sample(const stream::Contract& contract, uint64_t row);
+// Target ids that the draft of that shape can propose, ascending; empty if it can propose any (or is no directory).
+std::vector<int64_t> proposed_ids(const std::string& shape);
+
+// Sample `row` under a contract: max_length tokens, the first quarter a prompt; a function of its arguments alone. A
+// teacher's first choice is one of `proposed` (empty: any id): elsewhere a position would not count for that draft.
+stream::Sample synthetic_sample(const stream::Contract& contract, std::span<const int64_t> proposed, uint64_t row);
 
 // sf-capture features --synthetic SHAPE --n N -o DIR.
 int synthetic_features(app::Invocation& invocation);
