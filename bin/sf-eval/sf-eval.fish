@@ -16,7 +16,7 @@ complete -c sf-eval -n '__fish_seen_subcommand_from accept' -l prompts -r -d 'pr
 complete -c sf-eval -n '__fish_seen_subcommand_from accept' -l limit -x -d 'only the first N prompts'
 complete -c sf-eval -n '__fish_seen_subcommand_from accept' -l output -s o -r -d 'write the result to FILE, not to stdout'
 complete -c sf-eval -n '__fish_seen_subcommand_from accept' -l config -s c -r -d 'settings file; may be repeated, later wins'
-complete -c sf-eval -n '__fish_seen_subcommand_from accept' -l set -x -a 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.ignore_eos= speculation.draft_tokens=' -d 'one setting, e.g. engine.threads=2'
+complete -c sf-eval -n '__fish_seen_subcommand_from accept' -l set -x -a 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.ignore_eos= speculation.draft_tokens= speculation.least_confidence=' -d 'one setting, e.g. engine.threads=2'
 complete -c sf-eval -n '__fish_seen_subcommand_from accept' -l print-config -d 'print the settings with their origins and exit'
 complete -c sf-eval -n '__fish_seen_subcommand_from accept' -l plan -s n -d 'resolve, check, predict; touch nothing'
 complete -c sf-eval -n '__fish_seen_subcommand_from accept' -l format -x -a 'text json' -d 'form of the result'

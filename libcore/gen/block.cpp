@@ -83,26 +83,40 @@ Block::Block(const Weights& weights, const std::string& prefix, const BlockShape
   post_norm_ = weights.get(prefix + "post_attention_layernorm.weight", {shape.hidden});
 }
 
-at::Tensor Block::attend(const at::Tensor& x, const Rows& rows, int64_t layer) const {
+Block::Heads Block::heads(const at::Tensor& x, const Rows& rows) const {
   const BlockShape& s = shape_;
   const int64_t n = rows.count();
   // [rows, heads, hd] -> [heads, rows, hd]: query heads, then key heads, then value heads
   at::Tensor all = qkv_.apply(x, qkv_bias_).view({n, s.heads + 2 * s.kv_heads, s.head_dim}).transpose(0, 1);
   at::Tensor q = all.narrow(0, 0, s.heads), k = all.narrow(0, s.heads, s.kv_heads);
-  at::Tensor v = all.narrow(0, s.heads + s.kv_heads, s.kv_heads);
   if (s.qk_norm) q = ops::rms_norm(q, q_norm_, s.eps), k = ops::rms_norm(k, k_norm_, s.eps);
-  q = ops::apply_rotary(q, rows.table(), rows.turns());
-  k = ops::apply_rotary(k, rows.table(), rows.turns());
-  at::Tensor mixed = at::empty({n, s.heads * s.head_dim}, q.options());
+  return {ops::apply_rotary(q, rows.table(), rows.turns()), ops::apply_rotary(k, rows.table(), rows.turns()),
+          all.narrow(0, s.heads + s.kv_heads, s.kv_heads)};
+}
+
+void Block::remember(const at::Tensor& x, const Rows& rows, int64_t layer) const {
+  const Heads own = heads(x, rows);
+  for (const Rows::Run& run : rows.runs()) {
+    write(own.k, run, run.cache->keys(layer));
+    write(own.v, run, run.cache->values(layer));
+  }
+}
+
+at::Tensor Block::attend(const at::Tensor& x, const Rows& rows, int64_t layer) const {
+  const BlockShape& s = shape_;
+  const Heads own = heads(x, rows);
+  at::Tensor mixed = at::empty({rows.count(), s.heads * s.head_dim}, own.q.options());
   const std::span<const Rows::Run> runs = rows.runs();
   ops::parallel()(runs.size(), [&](size_t begin, size_t end) {
     at::AutoDispatchBelowADInplaceOrView no_gradients;  // the guard of the calling thread does not reach this one
     for (size_t i = begin; i < end; ++i) {
       const Rows::Run& run = runs[i];
       at::Tensor keys = run.cache->keys(layer), values = run.cache->values(layer);
-      write(k, run, keys);
-      write(v, run, values);
-      at::Tensor one = ops::attend_cached(q.narrow(1, run.row, run.count), keys, values, rows.positions(run), s.window);
+      write(own.k, run, keys);
+      write(own.v, run, values);
+      const std::vector<int64_t> last(static_cast<size_t>(run.count), run.first + run.count - 1);
+      at::Tensor one = ops::attend_cached(own.q.narrow(1, run.row, run.count), keys, values,
+                                          s.whole_run ? std::span<const int64_t>(last) : rows.positions(run), s.window);
       std::memcpy(static_cast<std::byte*>(mixed.data_ptr()) + run.row * mixed.stride(0) * mixed.itemsize(),
                   one.const_data_ptr(), one.nbytes());
     }
@@ -110,10 +124,17 @@ at::Tensor Block::attend(const at::Tensor& x, const Rows& rows, int64_t layer) c
   return o_.apply(mixed, o_bias_);
 }
 
-void Block::feed_forward(at::Tensor& h) const {
-  const at::Tensor x = ops::rms_norm(h, post_norm_, shape_.eps);
+at::Tensor Block::post_normed(const at::Tensor& h) const {
+  return ops::rms_norm(h, post_norm_, shape_.eps);
+}
+
+at::Tensor Block::mlp(const at::Tensor& x) const {
   // Two products rather than a fused one: the gate's halves would have to be copied apart.
-  h.add_(down_.apply(ops::swiglu(gate_.apply(x, gate_bias_), up_.apply(x, up_bias_)), down_bias_));
+  return down_.apply(ops::swiglu(gate_.apply(x, gate_bias_), up_.apply(x, up_bias_)), down_bias_);
+}
+
+void Block::feed_forward(at::Tensor& h) const {
+  h.add_(mlp(post_normed(h)));
 }
 
 }  // namespace sf::gen

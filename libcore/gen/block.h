@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One transformer block for inference, shared by the target and the EAGLE3 draft: fused projections, cached attention.
+// One transformer block for inference, shared by the target and its drafts: fused projections, cached attention.
 // Every row's bits depend on its own sequence alone (shardforge(7), Numbers).
 #pragma once
 #include <cstdint>
@@ -46,6 +46,7 @@ struct BlockShape {
   int64_t hidden = 0, intermediate = 0, heads = 0, kv_heads = 0, head_dim = 0, window = 0;
   double eps = 1e-6;
   bool qkv_bias = false, o_bias = false, mlp_bias = false, qk_norm = false;
+  bool whole_run = false;  // a row sees all of its run, not what lies before it alone
 };
 
 class Block {
@@ -54,10 +55,19 @@ class Block {
   Block(const Weights& weights, const std::string& prefix, const BlockShape& shape);
   // x: normed input [rows, in] -> attention output after o_proj [rows, hidden]; writes the cache's layer `layer`.
   at::Tensor attend(const at::Tensor& x, const Rows& rows, int64_t layer) const;
+  // Writes keys and values of x alone.
+  void remember(const at::Tensor& x, const Rows& rows, int64_t layer) const;
   // h: [rows, hidden] -> h + MLP(norm(h)); h is overwritten.
   void feed_forward(at::Tensor& h) const;
+  at::Tensor post_normed(const at::Tensor& h) const;  // what the MLP reads
+  at::Tensor mlp(const at::Tensor& x) const;
 
  private:
+  struct Heads {
+    at::Tensor q, k, v;  // [heads, rows, hd], normed and turned
+  };
+  Heads heads(const at::Tensor& x, const Rows& rows) const;
+
   BlockShape shape_;
   ops::PackedLinear qkv_, o_, gate_, up_, down_;
   at::Tensor qkv_bias_, o_bias_, gate_bias_, up_bias_, down_bias_, q_norm_, k_norm_, post_norm_;

@@ -15,25 +15,8 @@
 #include "ops/norm.h"
 
 namespace sf::gen {
-namespace {
-
-void check_geometry(const arch::Eagle3& draft, const arch::Decoder& target) {
-  auto same = [](std::string_view what, int64_t wanted, int64_t found) {
-    SF_CHECK(wanted == found, Exit::kProtocol, "the draft was made for a target with {} {}, this one has {}", what,
-             wanted, found);
-  };
-  same("vocabulary", draft.vocab, target.vocab);
-  same("hidden size", draft.target_hidden, target.hidden);
-  for (int64_t layer : draft.capture_layers)
-    SF_CHECK(layer >= 0 && layer <= target.layers, Exit::kProtocol,
-             "the draft reads layer {} of a target with {} layers", layer, target.layers);
-}
-
-}  // namespace
-
 Eagle3Draft Eagle3Draft::load(const ckpt::Checkpoint& checkpoint, const Target& target) {
   const arch::Eagle3 shape = arch::eagle3_from_config(checkpoint.config());
-  check_geometry(shape, target.decoder());
   const arch::VocabMap map = ckpt::read_vocab_map(checkpoint);
   SF_CHECK(static_cast<int64_t>(map.t2d.size()) == shape.vocab, Exit::kData,
            "t2d has {} marks, the vocabulary {} tokens", map.t2d.size(), shape.vocab);
@@ -44,16 +27,10 @@ Eagle3Draft::Eagle3Draft(const arch::Eagle3& draft, const Weights& weights, std:
                          const Target& target)
     : draft_(draft),
       target_(target),
-      rotary_(std::make_shared<model::Rotary>(draft.rope, draft.head_dim, draft.max_positions)) {
-  check_geometry(draft, target.decoder());
-  SF_CHECK(static_cast<int64_t>(offsets.size()) == draft.draft_vocab, Exit::kData,
-           "d2t has {} entries, the draft vocabulary {} tokens", offsets.size(), draft.draft_vocab);
-  for (size_t i = 0; i < offsets.size(); ++i) {
-    const int64_t id = static_cast<int64_t>(i) + offsets[i];
-    SF_CHECK(id >= 0 && id < draft.vocab && (i == 0 || id > target_ids_.back()), Exit::kData,
-             "d2t[{}] leads to token {}: not above its predecessor's and below {}", i, id, draft.vocab);
-    target_ids_.push_back(static_cast<int32_t>(id));
-  }
+      rotary_(std::make_shared<model::Rotary>(draft.rope, draft.head_dim, draft.max_positions)),
+      target_ids_(vocabulary_ids(offsets, draft.draft_vocab, draft.vocab)) {
+  check_geometry({{draft.capture_layers.begin(), draft.capture_layers.end()}, draft.vocab, draft.target_hidden},
+                 target.decoder());
   const int64_t h = draft.hidden, wide = draft.target_hidden;
   block_.emplace(weights, "midlayer.",
                  BlockShape{.in = 2 * h,
@@ -130,6 +107,47 @@ std::vector<int32_t> Eagle3Draft::best(const at::Tensor& carried) const {
   for (int64_t i = 0; i < top.top1.numel(); ++i)
     ids.push_back(target_ids_[static_cast<size_t>(top.top1.data_ptr<int32_t>()[i])]);
   return ids;
+}
+
+at::Tensor Eagle3Draft::take(Seats seats) {
+  const Fed fed(seats, 3);
+  std::vector<Part> parts;
+  for (size_t i = 0; i < seats.size(); ++i)
+    parts.push_back({&seats[i]->draft_cache, seats[i]->sequence.ids().subspan(static_cast<size_t>(fed.first[i]) + 1,
+                                                                              static_cast<size_t>(fed.rows[i]))});
+  const at::Tensor out = forward(parts, fuse(fed.captured));
+  std::vector<at::Tensor> last;
+  int64_t row = 0;
+  for (int64_t rows : fed.rows) last.push_back(out.narrow(0, (row += rows) - 1, 1));
+  return at::cat(last);
+}
+
+void Eagle3Draft::feed(Seats seats) {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  take(seats);
+}
+
+void Eagle3Draft::propose(Seats seats, int64_t count, const Picker& picker) {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  at::Tensor carried = take(seats);
+  for (int64_t j = 0;; ++j) {
+    if (picker.needs_scores()) {
+      const at::Tensor all = scores(carried);
+      for (size_t i = 0; i < seats.size(); ++i)
+        picker.pick(*seats[i], row_of(all, static_cast<int64_t>(i)), target_ids_);
+    } else {
+      const std::vector<int32_t> ids = best(carried);
+      for (size_t i = 0; i < seats.size(); ++i) seats[i]->proposed.push_back(ids[i]);
+    }
+    if (j + 1 == count) return;
+    std::vector<Part> parts;
+    for (Seat* seat : seats) parts.push_back({&seat->draft_cache, std::span(seat->proposed).last(1)});
+    carried = forward(parts, carried);
+  }
+}
+
+std::unique_ptr<Drafter> open_eagle3(const ckpt::Checkpoint& checkpoint, const Target& target, const DrafterOptions&) {
+  return std::make_unique<Eagle3Draft>(Eagle3Draft::load(checkpoint, target));
 }
 
 }  // namespace sf::gen

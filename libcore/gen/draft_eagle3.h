@@ -5,7 +5,6 @@
 // predicts token t+2. Further draft steps feed the output back in place of the feature that is not known yet; entries
 // made so are dropped after verification and made again from the target's features.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,11 +13,12 @@
 
 #include "arch/eagle3.h"
 #include "gen/block.h"
+#include "gen/drafter.h"
 #include "gen/target.h"
 
 namespace sf::gen {
 
-class Eagle3Draft {
+class Eagle3Draft : public Drafter {
  public:
   // The embedding is the target's unless the checkpoint holds its own. kProtocol if the draft was made for another
   // geometry; kData for missing tensors or a draft vocabulary (d2t, t2d) that is not an ascending subset of the
@@ -29,9 +29,11 @@ class Eagle3Draft {
               const Target& target);
 
   const arch::Eagle3& shape() const { return draft_; }
-  std::span<const int64_t> capture_layers() const { return draft_.capture_layers; }
+  std::span<const int64_t> capture_layers() const override { return draft_.capture_layers; }
   std::span<const int32_t> target_ids() const { return target_ids_; }  // of each draft id, ascending
-  Cache make_cache(int64_t capacity) const;
+  Cache make_cache(int64_t capacity) const override;
+  void feed(Seats seats) override;
+  void propose(Seats seats, int64_t count, const Picker& picker) override;
 
   // Captured states of the three layers, [rows, Ht] each -> what a first step reads in place of its own output [rows,
   // H].
@@ -41,9 +43,9 @@ class Eagle3Draft {
   at::Tensor forward(std::span<const Part> parts, const at::Tensor& carried);
   at::Tensor scores(const at::Tensor& carried) const;          // fp32 [rows, draft vocabulary]
   std::vector<int32_t> best(const at::Tensor& carried) const;  // target ids; the lowest wins a tie
-  int64_t forwards() const { return forwards_; }
 
  private:
+  at::Tensor take(Seats seats);  // their features -> the last output of each, [seats, H]
   at::Tensor normed(const at::Tensor& carried) const;
   at::Tensor embed(std::span<const int32_t> ids) const;
 
@@ -55,7 +57,8 @@ class Eagle3Draft {
   ops::PackedLinear fc_, head_;
   at::Tensor own_table_, input_norm_, hidden_norm_, norm_;
   std::vector<at::Tensor> fc_norms_;
-  int64_t forwards_ = 0;
 };
+
+std::unique_ptr<Drafter> open_eagle3(const ckpt::Checkpoint&, const Target&, const DrafterOptions&);
 
 }  // namespace sf::gen

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speculative decoding with a chain draft (models_text_scoring 7.2): the draft proposes `draft_tokens` tokens, one
-// target forward verifies them for all sequences of the batch. Greedy: token for token what generate() gives. Sampled:
-// tokens follow the target's law exactly (Leviathan et al.), though not with generate()'s own draws.
+// Speculative decoding (models_text_scoring 7.2): the draft proposes `draft_tokens` tokens or fewer, one target forward
+// verifies them for all sequences of the batch. Greedy: token for token what generate() gives. Sampled: tokens follow
+// the target's law exactly (Leviathan et al.), though not with generate()'s own draws.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
 
-#include "gen/draft_eagle3.h"
+#include "gen/drafter.h"
 #include "gen/generate.h"
 
 namespace sf::gen {
@@ -28,7 +28,7 @@ struct SpeculativeStats {
 };
 
 // draft_tokens >= 1. With log_probs the sum is over all committed tokens, as in generate(). kConfig for bad options.
-SpeculativeStats speculate(Target& target, Eagle3Draft& draft, std::span<const Prompt> prompts,
+SpeculativeStats speculate(Target& target, Drafter& draft, std::span<const Prompt> prompts,
                            const GenerateOptions& options, int64_t draft_tokens,
                            const std::function<void(const Completion&)>& done);
 

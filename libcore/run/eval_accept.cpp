@@ -3,14 +3,16 @@
 #include <fmt/core.h>
 
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "base/error.h"
 #include "ckpt/draft.h"
+#include "config/apply.h"
+#include "gen/drafter.h"
 #include "gen/speculative.h"
 #include "run/entry.h"
 #include "run/target.h"
-#include "tool/capture_wish.h"
 
 namespace sf::run {
 namespace {
@@ -50,7 +52,7 @@ double rate(const gen::GenerateStats& stats) {
   return stats.decode_s > 0 ? static_cast<double>(decoded) / stats.decode_s : 0;
 }
 
-Timing time_both(OpenTarget& target, gen::Eagle3Draft& draft, std::span<const gen::Prompt> prompts,
+Timing time_both(OpenTarget& target, gen::Drafter& draft, std::span<const gen::Prompt> prompts,
                  gen::GenerateOptions options, int64_t draft_tokens) {
   options.batch = 1;
   prompts = prompts.first(std::min(prompts.size(), kTimedPrompts));
@@ -117,12 +119,23 @@ std::string to_text(const Json& json) {
   return text;
 }
 
+std::unique_ptr<gen::Drafter> open_draft(app::Invocation& invocation, const ckpt::Checkpoint& files,
+                                         const gen::Target& target) {
+  const char* key = "speculation.least_confidence";
+  std::unique_ptr<gen::Drafter> draft =
+      gen::open_drafter(files, target, {.least_confidence = invocation.settings().get_float(key)});
+  if (draft->judges())
+    config::Apply(invocation.settings(), "every proposal", "gen").number(key);
+  else
+    config::Apply(invocation.settings(), "0 proposals (the draft has no confidence head)", "gen").nothing(key);
+  return draft;
+}
+
 int eval_accept(app::Invocation& invocation) {
   ckpt::Checkpoint draft_files = ckpt::Checkpoint::open(invocation.get("draft"));
-  tool::check_decodable(draft_files);
   OpenTarget target = open_target(invocation);
   ckpt::check_target(draft_files, target.checkpoint);
-  gen::Eagle3Draft draft = gen::Eagle3Draft::load(draft_files, target.model);
+  std::unique_ptr<gen::Drafter> draft = open_draft(invocation, draft_files, target.model);
   gen::GenerateOptions options = generate_options(invocation, target);
   int64_t draft_tokens = invocation.settings().get_int("speculation.draft_tokens");
   invocation.settings().applied("speculation.draft_tokens", std::to_string(draft_tokens), "each verification", "gen");
@@ -139,7 +152,7 @@ int eval_accept(app::Invocation& invocation) {
   };
   gen::GenerateStats plain_stats = gen::generate(target.model, prompts.encoded, options, keep(plain, "plain decoding"));
   gen::SpeculativeStats stats =
-      gen::speculate(target.model, draft, prompts.encoded, options, draft_tokens, keep(drafted, "with the draft"));
+      gen::speculate(target.model, *draft, prompts.encoded, options, draft_tokens, keep(drafted, "with the draft"));
   if (invocation.stop() != app::Stop::kNone) {
     invocation.log(fmt::format(
         "stopped: {} of {} prompts answered plainly, {} with the draft; nothing is kept, since both are compared whole",
@@ -148,7 +161,7 @@ int eval_accept(app::Invocation& invocation) {
   }
   std::optional<Equality> equality;
   if (options.sampling.greedy()) equality = compare(plain, drafted);
-  Timing timing = time_both(target, draft, prompts.encoded, options, draft_tokens);
+  Timing timing = time_both(target, *draft, prompts.encoded, options, draft_tokens);
   Json json = to_json(stats, plain_stats, equality, timing, invocation);
   invocation.result(invocation.json_output() ? json.dump() : to_text(json));
   return 0;

@@ -16,12 +16,6 @@ CaptureWish capture_wish(const Json& draft_config) {
   return wish;
 }
 
-void check_decodable(const ckpt::Checkpoint& draft) {
-  std::string_view kind = arch::draft_family(draft.config()).name;
-  SF_CHECK(kind == "eagle3", Exit::kConfig, "{}: {} drafts are trained, not yet decoded; sf-eval accept knows: eagle3",
-           draft.dir().string(), kind);
-}
-
 stream::Contract contract_of(const ckpt::Checkpoint& target, const text::ChatEncoder& encoder, Dtype compute,
                              const CaptureWish& wish) {
   arch::Decoder decoder = arch::decoder_from_config(target.config());

@@ -16,11 +16,9 @@ struct CaptureWish {
   std::string algorithm;  // the form of the samples (arch::DraftFamily::features)
   std::vector<int64_t> layers;
   bool final_norm = false, teacher = false;
-  std::vector<std::string> names;  // as a contract carries them, in the order of features: "2", "15", "27", "final_norm"
+  std::vector<std::string> names;  // as a contract carries them, in the order of features: "2", "15", "final_norm"
 };
 CaptureWish capture_wish(const Json& draft_config);
-// kConfig naming its kind unless sf-eval accept decodes such drafts.
-void check_decodable(const ckpt::Checkpoint& draft);
 // The promise of a stream of what `compute` makes of the target, without the data's part (rows, digest, order).
 stream::Contract contract_of(const ckpt::Checkpoint& target, const text::ChatEncoder& encoder, Dtype compute,
                              const CaptureWish& wish);

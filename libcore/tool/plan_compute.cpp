@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "arch/decoder.h"
-#include "arch/eagle3.h"
+#include "arch/drafts.h"
 #include "base/error.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/draft.h"
@@ -160,11 +160,10 @@ int answers_plan(app::Invocation& invocation) {
 
 int accept_plan(app::Invocation& invocation) {
   ckpt::Checkpoint draft = ckpt::Checkpoint::open(invocation.get("draft"));
-  check_decodable(draft);
-  arch::Eagle3 shape = arch::eagle3_from_config(draft.config());
+  const arch::DraftFamily& family = arch::draft_family(draft.config());
   ckpt::check_target(draft, ckpt::Checkpoint::open(invocation.get("target")));
   Answers answers = count_answers(invocation);
-  int64_t parameters = arch::describe(shape).parameter_count();
+  int64_t parameters = family.describe(draft.config()).parameter_count();
   answers.record.set("draft_parameters", parameters)
       .set("draft_tokens", Apply(invocation.settings(), "each verification", "gen").whole("speculation.draft_tokens"));
   answers.target.weights += static_cast<uint64_t>(parameters) * size_of(answers.target.compute);

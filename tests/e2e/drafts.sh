@@ -47,6 +47,36 @@ expect 76 sf-train dspark -c run.toml --draft dspark0 --from states -o never
 says "algorithm"
 expect 78 sf-train dflash -c run.toml --draft domino0 --from states -o never
 says "architecture \"DominoDraftModel\" is of a domino draft, wanted a dflash draft"
-head -3 chats.jsonl >prompts.jsonl
-expect 78 sf-eval accept --target target --draft dspark0 --prompts prompts.jsonl
-says "dspark drafts are trained, not yet decoded; sf-eval accept knows: eagle3"
+
+# Each is decoded: greedy text is the plain one, and every verification commits at least one token.
+head -2 chats.jsonl >prompts.jsonl
+for draft in draft0 sliding dflash2-0 dspark0 domino0 peagle0; do
+  accept=(sf-eval accept --target target --draft "$draft" --prompts prompts.jsonl --set generate.max_new_tokens=12 --format json)
+  "${accept[@]}" >accept.json 2>err || { cat err; die "accept $draft"; }
+  python3 - "$draft" <<'P' || die "accept $draft"
+import json, sys
+found = json.load(open("accept.json"))
+print(sys.argv[1], found)
+assert found["greedy_different"] == 0 and found["prompts"] == 2, found
+assert found["verifications"] <= found["committed"] <= 4 * found["verifications"], found
+assert found["verifications"] == found["positions"][0]["tried"] and found["draft_forwards"] >= 2, found
+P
+done
+sf-eval accept --target target --draft dspark0 --prompts prompts.jsonl --set generate.max_new_tokens=12 \
+  --set speculation.least_confidence=1 --format json >accept.json 2>err || { cat err; die "accept without confidence"; }
+python3 -c "
+import json
+found = json.load(open('accept.json'))
+assert found['acceptance_length'] == 1 and found['positions'][0]['tried'] == 0, found" || die "least_confidence reaches nothing"
+expect 78 sf-eval accept --target target --draft domino0 --prompts prompts.jsonl --set speculation.least_confidence=1
+says "speculation.least_confidence"
+sf-eval accept --target target --draft domino0 --prompts prompts.jsonl --plan >out 2>err || { cat err; die "accept --plan"; }
+
+# Each is laid out from shapes alone.
+for algorithm in eagle3 dflash dflash2 dspark domino peagle; do
+  plan=(sf-shard plan --set plan.target=target --set plan.algorithm="$algorithm" --ranks 2)
+  "${plan[@]}" >out 2>err || { cat err; die "plan $algorithm"; }
+  grep -q "^$algorithm on 2 ranks" out || die "plan $algorithm says something else"
+done
+expect 78 "${plan[@]}" --set engine.mode=auto
+says "does not know the activations of this peagle run"
