@@ -111,11 +111,12 @@ def ours(a, what, dtype, steps, ranks, work):
     watch.over.set()
     assert child.returncode == 0, child.returncode
     records = [json.loads(line) for line in open(run / "metrics.jsonl")]
+    memory = records[-1]["memory"][-1]  # of the last rank: rank 0 also gathers the checkpoint
     records = [record for record in records if "loss" in record]
     seconds = [sum(value for key, value in record.items() if key.startswith("time_")) for record in records]
     subprocess.run(["rm", "-rf", run], check=True)
     return {"launch": ends[0] - started, "steps": seconds[1:], "rss": max(watch.rss.values()), "pss": watch.pss,
-            "cpu": (cpu[-1] - cpu[0]) / max(1, len(cpu) - 1) / ranks, "loss": [record["loss"] for record in records],
+            "cpu": (cpu[-1] - cpu[0]) / max(1, len(cpu) - 1) / ranks, "memory": memory, "loss": [record["loss"] for record in records],
             "split": {key: statistics.median(r[key] for r in records[1:]) for key in records[0] if key.startswith("time_")}}
 
 
@@ -205,8 +206,8 @@ def pair_of(a, shape, target, work):
     if shape == "C":
         draft, features = make_draft(a, work)
         tokens = DRAFT_ROWS * length
-        return (draft_of(draft, features), draft_peer(draft, length), f"EAGLE3 draft, {DRAFT_ROWS} x {length} tokens, {SUPERVISED:.0%} of them supervised, fp32",
-                3 * SUPERVISED * tokens * (UNROLL * DRAFT_MATRIX + DRAFT_FC))
+        return (draft_of(draft, features), draft_peer(draft, length), f"EAGLE3 draft, {DRAFT_ROWS} x {length} tokens, "
+                f"{SUPERVISED:.0%} of them supervised, fp32", 3 * SUPERVISED * tokens * (UNROLL * DRAFT_MATRIX + DRAFT_FC))
     rows = work / f"{shape}.jsonl"
     write_rows(rows, length)
     return (sft_of(target, rows, length), sft_peer(target, rows, dtype), f"SmolLM2-135M, 1 x {length} tokens, {dtype}",
@@ -241,5 +242,9 @@ def bench(a, target, work, rows_out):
               f"of FSDP2's; first "
               f"losses {mine[0]['loss'][0]:.5f} and {peers[0]['loss'][0]:.5f}")
         print("    ours by part: " + ", ".join(f"{key[5:-2]} {value:.3f}" for key, value in mine[-1]["split"].items()), flush=True)
+        memory = mine[-1]["memory"]
+        print("    planned and measured, MiB: " + ", ".join(
+            f"{key.replace('_', ' ')} {memory[key + '_predicted'] / 2**20:.0f} {memory[key + '_measured'] / 2**20:.0f}"
+            for key in ("at_rest", "peak", "resident")), flush=True)
         rows_out.append({"name": f"fsdp2 {shape}", "ours": mine, "peer": peers, "plain": plain, "step_ratio": step,
                          "cpu_ratio": cpu, "memory_ratio": memory, "launch_ratio": launch})

@@ -60,6 +60,8 @@ done
 hold dflash-flat 2 "${dflash[@]}" --from features-dflash --set shard.backend=fsdp1 --set engine.mode=recompute
 hold dflash-tables 2 "${dflash[@]}" --from features-dflash --set shard.frozen_tables=target_embedding=rows,target_head=stream
 hold sft-replicate 2 "${sft[@]}" --set shard.backend=replicate --set engine.compute_dtype=bf16
+hold sft-flat 2 "${sft[@]}" --set shard.backend=fsdp1
+hold eagle3-mesh 4 "${train[@]}" --from features --set shard.replicas=2
 bytes() { python3 -c "import json; print(max(r['resident'] for r in json.load(open('plan.json'))['ranks']))"; }
 hold sft-recompute 2 "${sft[@]}" --set engine.mode=recompute
 most=$(bytes)
