@@ -14,6 +14,13 @@
 namespace sf::arch {
 namespace {
 
+template <auto kRead, auto kWrite>
+Json rewritten(const Json& config, Dtype stored) {
+  auto draft = kRead(config);
+  draft.stored = stored;
+  return kWrite(draft);
+}
+
 template <auto kRead>
 DraftInput of_vocabulary(const Json& config) {
   auto draft = kRead(config);
@@ -45,22 +52,36 @@ ModelSpec blocks_in_training(const Json& config, bool tied) {
   return describe_training(draft, tied);
 }
 
-template <auto kRead>
+template <auto kRead, auto kWrite>
 constexpr DraftFamily with_vocabulary(std::string_view name, std::string_view architecture, std::string_view features) {
-  return {name, architecture, features, of_vocabulary<kRead>, described<kRead>, in_training<kRead>, nullptr};
+  return {name,
+          architecture,
+          features,
+          rewritten<kRead, kWrite>,
+          of_vocabulary<kRead>,
+          described<kRead>,
+          in_training<kRead>,
+          nullptr};
 }
-template <auto kRead>
+template <auto kRead, auto kWrite>
 constexpr DraftFamily on_blocks(std::string_view name, std::string_view architecture, std::string_view features) {
-  return {name, architecture, features, of_blocks<kRead>, described<kRead>, blocks_in_training<kRead>, blocks_of<kRead>};
+  return {name,
+          architecture,
+          features,
+          rewritten<kRead, kWrite>,
+          of_blocks<kRead>,
+          described<kRead>,
+          blocks_in_training<kRead>,
+          blocks_of<kRead>};
 }
 
 constexpr DraftFamily kFamilies[] = {
-    with_vocabulary<eagle3_from_config>("eagle3", kEagle3Architecture, "eagle3"),
-    on_blocks<dflash_from_config>("dflash", kDflashArchitecture, "dflash"),
-    on_blocks<dflash2_from_config>("dflash2", kDflash2Architecture, "dflash"),
-    on_blocks<dspark_from_config>("dspark", kDsparkArchitecture, "dspark"),
-    on_blocks<domino_from_config>("domino", kDominoArchitecture, "dflash"),
-    with_vocabulary<peagle_from_config>("peagle", kPeagleArchitecture, "eagle3"),
+    with_vocabulary<eagle3_from_config, eagle3_to_config>("eagle3", kEagle3Architecture, "eagle3"),
+    on_blocks<dflash_from_config, dflash_to_config>("dflash", kDflashArchitecture, "dflash"),
+    on_blocks<dflash2_from_config, dflash2_to_config>("dflash2", kDflash2Architecture, "dflash"),
+    on_blocks<dspark_from_config, dspark_to_config>("dspark", kDsparkArchitecture, "dspark"),
+    on_blocks<domino_from_config, domino_to_config>("domino", kDominoArchitecture, "dflash"),
+    with_vocabulary<peagle_from_config, peagle_to_config>("peagle", kPeagleArchitecture, "eagle3"),
 };
 
 }  // namespace

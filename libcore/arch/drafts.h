@@ -26,7 +26,9 @@ struct DraftFamily {
   // "dflash": captured states · "dspark": and the target's last normed state · "eagle3": and its best ids and their
   // log-sum-exp.
   std::string_view features;
-  DraftInput (*input)(const Json& config);  // kConfig if config.json is not of this family, or names no layers
+  // The config.json of the same draft with its parameters stored as `stored`: every field, rotary in both schemas.
+  Json (*rewrite)(const Json& config, Dtype stored);
+  DraftInput (*input)(const Json& config);    // kConfig if config.json is not of this family, or names no layers
   ModelSpec (*describe)(const Json& config);  // of a draft's own parameters
   // For training; `tied`: the target's head is an alias of its embedding.
   ModelSpec (*describe_training)(const Json& config, bool tied);

@@ -26,6 +26,17 @@ DraftFiles open_draft(app::Invocation& invocation) {
   return {std::move(files), std::move(target), std::move(link)};
 }
 
+std::map<std::string, std::string> taken_of(const Json& draft_config, const arch::Decoder& target) {
+  const arch::DraftFamily& family = arch::draft_family(draft_config);
+  std::string embedding = "model.embed_tokens.weight";
+  if (family.blocks)
+    return {{arch::kTargetEmbedding, embedding}, {arch::kTargetHead, target.tied ? embedding : "lm_head.weight"}};
+  std::map<std::string, std::string> taken;
+  for (const arch::Parameter& p : family.describe(draft_config).parameters)
+    if (!p.trainable) taken[p.name] = p.init.substr(p.init.find(':') + 1);
+  return taken;
+}
+
 stream::Contract wanted_contract(const DraftFiles& draft) {
   const Json& config = draft.files.config();
   CaptureWish wish = capture_wish(config);

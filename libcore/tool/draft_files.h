@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A draft's files, and the target it belongs to.
 #pragma once
+#include <map>
+#include <string>
+
 #include "app/command.h"
+#include "arch/decoder.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/draft.h"
 #include "stream/sample.h"
@@ -18,6 +22,8 @@ struct DraftFiles {
 // --draft, and its target from --target or from where it was when the draft was made. kNoInput if it is not there;
 // kProtocol if it is another.
 DraftFiles open_draft(app::Invocation& invocation);
+// Parameters that a draft takes from its target rather than stores: its name -> the target's.
+std::map<std::string, std::string> taken_of(const Json& draft_config, const arch::Decoder& target);
 // What the draft decides of the contract of its samples.
 stream::Contract wanted_contract(const DraftFiles& draft);
 

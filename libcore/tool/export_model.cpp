@@ -7,7 +7,7 @@
 #include <set>
 
 #include "arch/decoder.h"
-#include "arch/eagle3.h"
+#include "arch/drafts.h"
 #include "base/error.h"
 #include "ckpt/draft.h"
 #include "tool/compare_values.h"
@@ -79,12 +79,13 @@ std::string name_for(const std::string& to, const std::string& name) {
 }
 
 Outgoing outgoing_draft(const TensorSet& set, const ExportOptions& options) {
-  arch::Eagle3 draft = arch::eagle3_from_config(set.config);
-  arch::ModelSpec spec = arch::describe(draft);
-  SF_CHECK(draft.capture_layers != (std::array<int64_t, 3>{}), Exit::kConfig,
+  const arch::DraftFamily& family = arch::draft_family(set.config);
+  arch::ModelSpec spec = family.describe(set.config);
+  std::vector<int64_t> layers = family.input(set.config).layers;
+  SF_CHECK(std::any_of(layers.begin(), layers.end(), [](int64_t layer) { return layer > 0; }), Exit::kConfig,
            "{}: config.json does not say which layers the draft reads", set.path.string());
   Outgoing out;
-  Dtype stored = options.dtype.value_or(wanted(set, "lm_head.weight").dtype.value_or(Dtype::kF32));
+  Dtype stored = options.dtype.value_or(wanted(set, "fc.weight").dtype.value_or(Dtype::kF32));
   for (const arch::Parameter& p : spec.parameters) {
     if (p.trainable) {
       add(out, wanted(set, p.name), name_for(options.to, p.name), options.dtype);
@@ -95,10 +96,10 @@ Outgoing outgoing_draft(const TensorSet& set, const ExportOptions& options) {
   }
   for (const arch::Buffer& b : spec.buffers)
     if (b.stored && !(options.to == "vllm" && b.name == "t2d")) add(out, wanted(set, b.name), b.name, {});
-  draft.stored = stored;
-  out.config = arch::eagle3_to_config(draft);
-  out.check_config = [draft](const Json& config) {
-    SF_CHECK(arch::eagle3_from_config(config) == draft, Exit::kSoftware, "config.json reads back as another draft");
+  out.config = family.rewrite(set.config, stored);
+  out.check_config = [&family, stored, wanted = out.config.dump()](const Json& config) {
+    SF_CHECK(family.rewrite(config, stored).dump() == wanted, Exit::kSoftware,
+             "config.json reads back as another draft");
     check_rope(config);
   };
   return out;
@@ -106,14 +107,19 @@ Outgoing outgoing_draft(const TensorSet& set, const ExportOptions& options) {
 
 // The keys a server asks for, and none it would stumble over.
 void prove_draft_keys(const TensorSet& found, const std::string& to) {
-  for (const char* name : {"fc.weight", "norm.weight", "lm_head.weight", "d2t"})
+  const arch::DraftFamily& family = arch::draft_family(found.config);
+  for (const char* name : {"fc.weight", "norm.weight"})
     SF_CHECK(found.stored(name), Exit::kSoftware, "the export lacks \"{}\"", name);
-  SF_CHECK((to == "vllm") != (found.stored("t2d") != nullptr), Exit::kSoftware, "t2d is out of place in --to {}", to);
-  for (const StoredTensor& tensor : found.tensors) {
-    SF_CHECK(to == "hf" || tensor.name.find("embed") == std::string::npos, Exit::kSoftware,
-             "\"{}\" is the target's, and --to {} takes it from there", tensor.name, to);
+  for (const char* name : {"lm_head.weight", "d2t"})
+    SF_CHECK((found.stored(name) == nullptr) == (family.blocks != nullptr), Exit::kSoftware,
+             "\"{}\" is out of place in a {} draft", name, family.name);
+  bool marks = !family.blocks && to != "vllm";
+  SF_CHECK(marks == (found.stored("t2d") != nullptr), Exit::kSoftware, "t2d is out of place in --to {}", to);
+  for (const arch::Parameter& p : family.describe(found.config).parameters)
+    SF_CHECK(to == "hf" || p.trainable || !found.stored(p.name), Exit::kSoftware,
+             "\"{}\" is the target's, and --to {} takes it from there", p.name, to);
+  for (const StoredTensor& tensor : found.tensors)
     SF_CHECK(!tensor.name.starts_with("draft_model."), Exit::kSoftware, "\"{}\" keeps a trainer's prefix", tensor.name);
-  }
 }
 
 void prove(const fs::path& dir, const Outgoing& out) {
@@ -138,7 +144,7 @@ void prove(const fs::path& dir, const Outgoing& out) {
 fs::path export_model(const ExportOptions& options) {
   TensorSet set = open_tensors(options.checkpoint);
   SF_CHECK(set.checkpoint, Exit::kData, "{} is no checkpoint directory", options.checkpoint.string());
-  bool draft = set.config.contains("draft_vocab_size");
+  bool draft = arch::find_draft_family(set.config) != nullptr;
   Outgoing out = draft ? outgoing_draft(set, options) : outgoing_model(set, options);
   ckpt::Publisher publisher(options.out);
   if (!draft) copy_side_files(options.checkpoint, publisher.dir());

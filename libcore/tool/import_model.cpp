@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "arch/drafts.h"
 #include "arch/eagle3.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -13,6 +14,8 @@
 #include "ckpt/draft.h"
 #include "text/chat.h"
 #include "tool/compare_values.h"
+#include "tool/draft_files.h"
+#include "tool/init_blocks.h"
 #include "tool/init_model.h"
 #include "tool/model_source.h"
 #include "tool/names.h"
@@ -29,10 +32,10 @@ fs::path state_in(const fs::path& source) {
 }
 
 // The draft's own name of a tensor, whoever saved it.
-std::string plain_name(std::string name) {
+std::string plain_name(std::string name, std::string_view family) {
   for (std::string_view prefix : {"draft_state_dict/", "module.", "draft_model.", "model."})
     if (name.starts_with(prefix)) name.erase(0, prefix.size());
-  if (name.starts_with("layers.0.")) name.replace(0, 9, "midlayer.");
+  if (family == "eagle3" && name.starts_with("layers.0.")) name.replace(0, 9, "midlayer.");
   return name;
 }
 
@@ -42,15 +45,16 @@ TensorSet open_draft(const ImportOptions& options) {
                            [](const auto& t) { return t.name.starts_with("draft_state_dict/"); });
   // Beside the draft a training state holds random number generators and the like.
   if (state) std::erase_if(set.tensors, [](const auto& t) { return !t.name.starts_with("draft_state_dict/"); });
-  for (StoredTensor& tensor : set.tensors) tensor.name = plain_name(tensor.name);
-  std::sort(set.tensors.begin(), set.tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-  for (size_t i = 1; i < set.tensors.size(); ++i)
-    SF_CHECK(set.tensors[i - 1].name != set.tensors[i].name, Exit::kData, "{}: two tensors mean \"{}\"",
-             options.source.string(), set.tensors[i].name);
   if (!options.draft_config.empty())
     set.config = Json::parse(read_file(options.draft_config), options.draft_config.string());
   SF_CHECK(set.config.is_object(), Exit::kUsage, "{} has no config.json: give the draft's with --draft-config",
            options.source.string());
+  std::string_view family = arch::draft_family(set.config).name;
+  for (StoredTensor& tensor : set.tensors) tensor.name = plain_name(tensor.name, family);
+  std::sort(set.tensors.begin(), set.tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  for (size_t i = 1; i < set.tensors.size(); ++i)
+    SF_CHECK(set.tensors[i - 1].name != set.tensors[i].name, Exit::kData, "{}: two tensors mean \"{}\"",
+             options.source.string(), set.tensors[i].name);
   return set;
 }
 
@@ -78,7 +82,10 @@ struct VocabBuffers {
 };
 
 // As stored; what is absent follows from the other, or from a vocabulary that is the target's. Contradictions: kData.
-VocabBuffers vocabulary(const TensorSet& set, const arch::Eagle3& draft) {
+VocabBuffers vocabulary(const TensorSet& set) {
+  struct {
+    int64_t vocab, draft_vocab;
+  } draft{set.config.at("vocab_size").as_int(), set.config.at("draft_vocab_size").as_int()};
   VocabBuffers out{std::vector<int64_t>(static_cast<size_t>(draft.draft_vocab)),
                    std::vector<uint8_t>(static_cast<size_t>(draft.vocab))};
   const StoredTensor *d2t = set.stored("d2t"), *t2d = set.stored("t2d");
@@ -117,9 +124,9 @@ void check_tensors(const TensorSet& set, const arch::ModelSpec& spec) {
   auto say = [&](const std::vector<std::string>& names, std::string_view what) {
     if (!names.empty()) faults.push_back(fmt::format("{} {}: {}", names.size(), what, listed(names)));
   };
-  say(check.missing, "tensors that an EAGLE3 draft needs are missing");
+  say(check.missing, "tensors that the draft needs are missing");
   say(check.misshapen, "have another shape than config.json's");
-  say(check.unexpected, "have no place in an EAGLE3 draft");
+  say(check.unexpected, "have no place in the draft");
   SF_CHECK(faults.empty(), Exit::kData, "{}: {}", set.path.string(), fmt::join(faults, "; "));
 }
 
@@ -128,16 +135,12 @@ ckpt::Manifest manifest_of(const ImportOptions& options, const TensorSet& set, c
   ckpt::Manifest manifest;
   manifest.kind = "draft";
   text::ChatEncoder encoder = text::ChatEncoder::open(options.target);
-  ckpt::TargetLink link{target.identity(),
-                        encoder.tokenizer_digest(),
-                        encoder.template_digest(),
+  ckpt::TargetLink link{target.identity(), encoder.tokenizer_digest(), encoder.template_digest(),
                         fs::canonical(options.target).string(),
-                        {}};
-  for (const arch::Parameter& p : spec.parameters)
-    if (!p.trainable) link.taken[p.name] = p.init.substr(p.init.find(':') + 1);
+                        taken_of(set.config, arch::decoder_from_config(target.config()))};
   for (const arch::Buffer& b : spec.buffers)
     if (!b.stored) manifest.recompute.push_back(b.name);
-  manifest.extra.set("algorithm", "eagle3");
+  manifest.extra.set("algorithm", arch::draft_family(set.config).name);
   Json source =
       Json::object().set("format", set.kind).set("name", fs::absolute(set.path).lexically_normal().filename().string());
   if (set.metadata.is_object())
@@ -147,37 +150,57 @@ ckpt::Manifest manifest_of(const ImportOptions& options, const TensorSet& set, c
   return manifest;
 }
 
+// What a config of SpecForge leaves to the target: which layers are read, the token of what is masked.
+void complete(Json& config, const arch::Decoder& target, const ImportOptions& options) {
+  const arch::DraftFamily& family = arch::draft_family(config);
+  if (!family.blocks) {
+    std::vector<int64_t> layers = family.input(config).layers;
+    if (std::any_of(layers.begin(), layers.end(), [](int64_t layer) { return layer > 0; })) return;
+    arch::Eagle3 usual = arch::eagle3_for_target(target, config.at("draft_vocab_size").as_int());
+    config.set("eagle_config", arch::eagle3_to_config(usual).at("eagle_config"));
+    return;
+  }
+  if (!config.contains("num_target_layers")) config.set("num_target_layers", target.layers);
+  if (family.blocks(config).mask_token >= 0) return;
+  text::ChatEncoder encoder = text::ChatEncoder::open(options.target);
+  const Json* found = config.find("dflash_config");
+  Json own = found && found->is_object() ? *found : Json::object();
+  config.set("dflash_config", own.set("mask_token_id", choose_mask_token(-1, encoder, target, options.report)));
+}
+
 fs::path import_draft(const ImportOptions& options) {
   SF_CHECK(!options.target.empty(), Exit::kUsage, "a draft belongs to a target: give its checkpoint with --target");
   TensorSet set = open_draft(options), target = open_tensors(options.target);
   SF_CHECK(target.checkpoint, Exit::kData, "{} is no checkpoint directory", options.target.string());
-  arch::Eagle3 draft = arch::eagle3_from_config(set.config);
+  const arch::DraftFamily& family = arch::draft_family(set.config);
   arch::Decoder decoder = arch::decoder_from_config(target.config);
-  SF_CHECK(draft.vocab == decoder.vocab && draft.target_hidden == decoder.hidden, Exit::kProtocol,
+  complete(set.config, decoder, options);
+  arch::DraftInput input = family.input(set.config);
+  SF_CHECK(input.vocab == decoder.vocab && input.hidden == decoder.hidden, Exit::kProtocol,
            "{} is a draft for a vocabulary of {} and states of {}, {} has {} and {}", options.source.string(),
-           draft.vocab, draft.target_hidden, options.target.string(), decoder.vocab, decoder.hidden);
-  // A config of SpecForge that says nothing means the default layers.
-  if (draft.capture_layers == (std::array<int64_t, 3>{}))
-    draft.capture_layers = arch::eagle3_for_target(decoder, draft.draft_vocab).capture_layers;
-  arch::ModelSpec spec = arch::describe(draft);
+           input.vocab, input.hidden, options.target.string(), decoder.vocab, decoder.hidden);
+  arch::ModelSpec spec = family.describe(set.config);
   for (const arch::Parameter& p : spec.parameters)
     if (!p.trainable) drop_embedding(set, p.name, p.init.substr(p.init.find(':') + 1), target);
   check_tensors(set, spec);
-  VocabBuffers words = vocabulary(set, draft);
   std::vector<ckpt::TensorSource> tensors;
   for (const arch::Parameter& p : spec.parameters)
     if (p.trainable) {
       const StoredTensor& from = *set.stored(p.name);
       tensors.push_back(converted(from, p.name, options.dtype.value_or(from.dtype.value_or(Dtype::kF32))));
     }
-  draft.stored = tensors.front().dtype;
+  Json config = family.rewrite(set.config, tensors.front().dtype);
+  VocabBuffers words;
   auto bytes = [](const auto& values) {
     return [&values](const ckpt::TensorSource::Sink& sink) { sink(std::as_bytes(std::span(values))); };
   };
-  tensors.push_back({"d2t", Dtype::kI64, {draft.draft_vocab}, bytes(words.d2t)});
-  tensors.push_back({"t2d", Dtype::kBool, {draft.vocab}, bytes(words.t2d)});
+  if (!family.blocks) {
+    words = vocabulary(set);
+    tensors.push_back({"d2t", Dtype::kI64, {std::ssize(words.d2t)}, bytes(words.d2t)});
+    tensors.push_back({"t2d", Dtype::kBool, {std::ssize(words.t2d)}, bytes(words.t2d)});
+  }
   ckpt::Publisher publisher(options.out);
-  return publisher.commit(tensors, arch::eagle3_to_config(draft), manifest_of(options, set, *target.checkpoint, spec));
+  return publisher.commit(tensors, config, manifest_of(options, set, *target.checkpoint, spec));
 }
 
 bool is_draft(const ImportOptions& options) {
@@ -185,7 +208,7 @@ bool is_draft(const ImportOptions& options) {
   std::error_code ignored;
   fs::path config = options.source / "config.json";
   if (!is_present(config)) return !fs::is_directory(options.source, ignored);
-  return Json::parse(read_file(config), config.string()).contains("draft_vocab_size");
+  return arch::find_draft_family(Json::parse(read_file(config), config.string())) != nullptr;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "config/apply.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
+#include "tool/draft_files.h"
 #include "tool/new_values.h"
 
 namespace sf::tool {
@@ -21,7 +22,6 @@ namespace {
 struct Prepared {
   ckpt::Checkpoint target;
   text::ChatEncoder encoder;
-  bool tied = false;
   arch::Dflash draft;
   Json config;
   arch::ModelSpec spec;
@@ -30,9 +30,8 @@ struct Prepared {
 Prepared prepare(const InitBlocksOptions& options) {
   SF_CHECK(options.dtype == Dtype::kF32 || options.dtype == Dtype::kBF16, Exit::kUsage,
            "a draft is stored as F32 or BF16, not {}", name_of(options.dtype));
-  Prepared p{ckpt::Checkpoint::open(options.target), text::ChatEncoder::open(options.target), false, {}, {}, {}};
+  Prepared p{ckpt::Checkpoint::open(options.target), text::ChatEncoder::open(options.target), {}, {}, {}};
   arch::Decoder decoder = arch::decoder_from_config(p.target.config());
-  p.tied = decoder.tied;
   p.draft = arch::dflash_for_target(decoder, std::max<int64_t>(options.layers, 1));
   p.draft.block = options.block;
   p.draft.mask_token = choose_mask_token(options.mask_token, p.encoder, decoder, options.report);
@@ -51,13 +50,9 @@ ckpt::Manifest manifest_of(const InitBlocksOptions& options, const Prepared& p) 
   ckpt::Manifest manifest;
   manifest.kind = "draft";
   manifest.seed = options.seed;
-  std::string embedding = "model.embed_tokens.weight";
-  ckpt::TargetLink link{
-      p.target.identity(),
-      p.encoder.tokenizer_digest(),
-      p.encoder.template_digest(),
-      fs::canonical(options.target).string(),
-      {{arch::kTargetEmbedding, embedding}, {arch::kTargetHead, p.tied ? embedding : "lm_head.weight"}}};
+  ckpt::TargetLink link{p.target.identity(), p.encoder.tokenizer_digest(), p.encoder.template_digest(),
+                        fs::canonical(options.target).string(),
+                        taken_of(p.config, arch::decoder_from_config(p.target.config()))};
   for (const arch::Buffer& buffer : p.spec.buffers)
     if (!buffer.stored) manifest.recompute.push_back(buffer.name);
   manifest.extra.set("algorithm", options.kind);

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "ckpt/draft.h"
 #include "text/chat.h"
+#include "tool/draft_files.h"
 #include "tool/init_blocks.h"
 #include "tool/new_values.h"
 
@@ -142,13 +143,8 @@ ckpt::Manifest manifest_of(const InitDraftOptions& options, const Prepared& p, c
   ckpt::Manifest manifest;
   manifest.kind = "draft";
   manifest.seed = options.seed;
-  ckpt::TargetLink link{p.target.identity(),
-                        encoder.tokenizer_digest(),
-                        encoder.template_digest(),
-                        fs::canonical(options.target).string(),
-                        {}};
-  for (const arch::Parameter& parameter : p.spec.parameters)
-    if (!parameter.trainable) link.taken[parameter.name] = parameter.init.substr(parameter.init.find(':') + 1);
+  ckpt::TargetLink link{p.target.identity(), encoder.tokenizer_digest(), encoder.template_digest(),
+                        fs::canonical(options.target).string(), taken_of(p.config, p.decoder)};
   for (const arch::Buffer& b : p.spec.buffers)
     if (!b.stored) manifest.recompute.push_back(b.name);
   manifest.extra.set("algorithm", options.algorithm);

@@ -92,8 +92,9 @@ void eagle3(const Full& full) {
   // The shadows know the cross-entropy alone.
   if (segment.word("training.lk_loss_type") != "none") return;
   request.work = [=, compute = request.options.compute,
-                  batch = plan::full_eagle3_batch(request.rows, request.width, unroll, quirks)](
-                     const plan::Schedule&) { return plan::eagle3_work(draft, unroll, compute, batch); };
+                  batch = plan::full_eagle3_batch(request.rows, request.width, unroll, quirks)](const plan::Schedule&) {
+    return plan::eagle3_work(draft, unroll, compute, batch);
+  };
 }
 
 // Every index supervised: the rows of a depth are then those of the depth before that have a token, or what is drawn.

@@ -7,7 +7,7 @@
 
 #include "arch/adapter.h"
 #include "arch/decoder.h"
-#include "arch/eagle3.h"
+#include "arch/drafts.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/present.h"
@@ -21,7 +21,7 @@ namespace {
 using Problems = std::vector<std::string>;
 
 bool is_draft(const ckpt::Checkpoint& open) {
-  return open.config().contains("draft_vocab_size");
+  return arch::find_draft_family(open.config()) != nullptr;
 }
 
 void check_digests(const ckpt::Checkpoint& open, Problems& problems) {
@@ -172,8 +172,8 @@ Problems verify(const std::filesystem::path& dir) {
       check_adapter(open, problems);
       return problems;
     }
-    spec = is_draft(open) ? arch::describe(arch::eagle3_from_config(open.config()))
-                          : arch::describe(arch::decoder_from_config(open.config()));
+    const arch::DraftFamily* family = arch::find_draft_family(open.config());
+    spec = family ? family->describe(open.config()) : arch::describe(arch::decoder_from_config(open.config()));
   } catch (const Error& error) {
     problems.push_back(error.what());
     return problems;
@@ -181,7 +181,7 @@ Problems verify(const std::filesystem::path& dir) {
   check_completeness(open, spec, problems);
   check_aliases(open, spec, problems);
   check_buffers(open, spec, problems);
-  if (is_draft(open)) check_vocab_map(open, problems);
+  if (open.config().contains("draft_vocab_size")) check_vocab_map(open, problems);
   return problems;
 }
 

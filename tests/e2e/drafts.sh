@@ -72,6 +72,32 @@ expect 78 sf-eval accept --target target --draft domino0 --prompts prompts.jsonl
 says "speculation.least_confidence"
 sf-eval accept --target target --draft domino0 --prompts prompts.jsonl --plan >out 2>err || { cat err; die "accept --plan"; }
 
+# Each is whole, exported under the names its reference has, and comes back the same.
+for draft in draft0:eagle3/t3 sliding:dflash/sliding dflash2-0: dspark0:dspark/rnn domino0:domino/shift peagle0:peagle/two_layers; do
+  golden=${draft#*:} draft=${draft%%:*}
+  sf-shard verify "$draft" >out 2>err || { cat out err; die "verify $draft"; }
+  for to in hf sglang vllm; do
+    sf-shard export "$draft" --to $to -o "exported-$draft-$to" >/dev/null 2>err || { cat err; die "export $draft --to $to"; }
+    sf-shard import "exported-$draft-$to" --target target -o "back-$draft-$to" >/dev/null 2>err || { cat err; die "import $draft from $to"; }
+    sf-shard diff "$draft" "back-$draft-$to" >out 2>err || { cat out err; die "$draft came back another from $to"; }
+    sf-shard verify "back-$draft-$to" >/dev/null || die "verify back-$draft-$to"
+  done
+  python3 - "exported-$draft-hf/model.safetensors" "$here/../golden/$golden/case.json" <<'P' || die "keys of $draft"
+import json, os, re, struct, sys
+with open(sys.argv[1], "rb") as f:
+    found = set(json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))) - {"__metadata__"}
+plain = lambda names: {re.sub(r"layers\.\d+", "layers.N", name) for name in names}
+found = plain(found)
+if os.path.basename(os.path.dirname(sys.argv[2])) == "golden":  # no golden case: the list of eagle_dflash 2b
+    conv = {f"layers.N.{m}_conv.{k}" for m in ("attention", "mlp") for k in ("base_kernel", "kernel_projection.weight")}
+    own = {f"candidate_selector.{k}" for k in ("predecessor_codebook", "successor_codebook", "hidden_projection.weight")}
+    assert conv | own <= found, sorted(found)
+else:
+    wanted = plain(n.removeprefix("weights/") for n in json.load(open(sys.argv[2]))["tensors"] if n.startswith("weights/"))
+    assert found == wanted, (sorted(found - wanted), sorted(wanted - found))
+P
+done
+
 # Each is laid out from shapes alone.
 for algorithm in eagle3 dflash dflash2 dspark domino peagle; do
   plan=(sf-shard plan --set plan.target=target --set plan.algorithm="$algorithm" --ranks 2)

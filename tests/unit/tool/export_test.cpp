@@ -202,8 +202,8 @@ TEST(Import, NamesEverythingThatADraftLacksOrHasTooMuch) {
                   .target = target_of(scratch),
                   .draft_config = golden("draft_config.json")};
   std::string why = refusal(Exit::kData, [&] { import_model(o); });
-  EXPECT_TRUE(says(why, "1 tensors that an EAGLE3 draft needs are missing: fc.weight"));
-  EXPECT_TRUE(says(why, "1 have no place in an EAGLE3 draft: odd.weight"));
+  EXPECT_TRUE(says(why, "1 tensors that the draft needs are missing: fc.weight"));
+  EXPECT_TRUE(says(why, "1 have no place in the draft: odd.weight"));
 }
 
 TEST(Import, AVocabularyMapThatLeavesTheVocabularyIsRefused) {
