@@ -32,7 +32,7 @@ complete -c sf-capture -n '__fish_seen_subcommand_from regenerate' -l prompts -r
 complete -c sf-capture -n '__fish_seen_subcommand_from regenerate' -l output -s o -r -d 'chats, JSON Lines; finished rows of it are kept'
 complete -c sf-capture -n '__fish_seen_subcommand_from regenerate' -l limit -x -d 'only the first N prompts'
 complete -c sf-capture -n '__fish_seen_subcommand_from regenerate' -l config -s c -r -d 'settings file; may be repeated, later wins'
-complete -c sf-capture -n '__fish_seen_subcommand_from regenerate' -l set -x -a 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.ignore_eos=' -d 'one setting, e.g. engine.threads=2'
+complete -c sf-capture -n '__fish_seen_subcommand_from regenerate' -l set -x -a 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.stop_ids= generate.ignore_eos=' -d 'one setting, e.g. engine.threads=2'
 complete -c sf-capture -n '__fish_seen_subcommand_from regenerate' -l print-config -d 'print the settings with their origins and exit'
 complete -c sf-capture -n '__fish_seen_subcommand_from regenerate' -l plan -s n -d 'resolve, check, predict; touch nothing'
 complete -c sf-capture -n '__fish_seen_subcommand_from regenerate' -l format -x -a 'text json' -d 'form of the result'

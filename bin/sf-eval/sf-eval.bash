@@ -14,7 +14,7 @@ _sf_eval() {
         --limit) COMPREPLY=(); return ;;
         -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.ignore_eos= speculation.draft_tokens= speculation.least_confidence=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.stop_ids= generate.ignore_eos= speculation.draft_tokens=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
@@ -37,16 +37,19 @@ _sf_eval() {
     generate)
       case $prev in
         --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-        --prompts) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --questions) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --draft) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --samples) COMPREPLY=(); return ;;
         --limit) COMPREPLY=(); return ;;
+        --shard) COMPREPLY=(); return ;;
+        -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.ignore_eos=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.stop_ids= generate.ignore_eos= eval.samples= eval.system= eval.prompt= eval.thinking= speculation.draft_tokens=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--target --prompts --output --limit --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--target --questions --draft --samples --limit --shard --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     merge)
       case $prev in

@@ -95,13 +95,26 @@ class Generation {
 }  // namespace
 
 std::string_view name_of(Finish finish) {
-  return finish == Finish::kStop ? "stop" : "length";
+  return finish == Finish::kLength ? "length" : "stop";
 }
 
 void GenerateOptions::check() const {
   sampling.check();
   SF_CHECK(max_new_tokens >= 1, Exit::kConfig, "max_new_tokens must be 1 or more, found {}", max_new_tokens);
   SF_CHECK(batch >= 1, Exit::kConfig, "the batch must be 1 or more, found {}", batch);
+  for (const std::string& text : stop_texts) SF_CHECK(!text.empty(), Exit::kConfig, "a stop text must not be empty");
+  SF_ASSERT(stop_texts.empty() || tokenizer);
+}
+
+std::string text_of(const Completion& completion, const GenerateOptions& options, const text::Tokenizer& tokenizer) {
+  std::vector<int32_t> ids = completion.ids;
+  if (completion.finish == Finish::kStop) ids.pop_back();
+  std::string text = tokenizer.decode(ids, true);
+  if (completion.finish != Finish::kStopText) return text;
+  size_t end = text.size();
+  for (const std::string& stop : options.stop_texts) end = std::min(end, text.find(stop));
+  text.resize(end);
+  return text;
 }
 
 std::vector<int32_t> stop_ids_of(const ckpt::Checkpoint& checkpoint) {

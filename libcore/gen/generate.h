@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "ckpt/checkpoint.h"
 #include "gen/sampler.h"
 #include "gen/target.h"
+#include "text/tokenizer.h"
 
 namespace sf::gen {
 
@@ -19,8 +21,8 @@ struct Prompt {
   int64_t max_new_tokens = 0;  // 0: the options' value
 };
 
-enum class Finish { kStop, kLength };     // a stop id came; max_new_tokens reached
-std::string_view name_of(Finish finish);  // "stop", "length"
+enum class Finish { kStop, kStopText, kLength };  // a stop id came; a stop text; max_new_tokens reached
+std::string_view name_of(Finish finish);          // "stop", "stop", "length"
 
 struct Completion {
   size_t prompt = 0;         // index into the prompts given
@@ -34,6 +36,10 @@ struct GenerateOptions {
   Sampling sampling;
   int64_t max_new_tokens = 256;  // counts the stop id
   std::vector<int32_t> stop_ids;
+  // Texts that end an answer where its text first holds one, across borders of tokens; special tokens have no text.
+  // The token that completes one is the last. `tokenizer` is needed with them, and must outlive the generation.
+  std::vector<std::string> stop_texts;
+  const text::Tokenizer* tokenizer = nullptr;
   int64_t batch = 32;  // sequences at once; results do not depend on it
   bool log_probs = false;
   std::function<bool()> cancelled;  // asked once a step; true: unfinished prompts are given up
@@ -48,6 +54,9 @@ struct GenerateStats {
   int64_t target_forwards = 0;  // prefill cuts and decode steps of the whole batch
   double prefill_s = 0, decode_s = 0;
 };
+
+// The text of a completion: without its stop id, and cut before the first stop text.
+std::string text_of(const Completion& completion, const GenerateOptions& options, const text::Tokenizer& tokenizer);
 
 // The ids that end an answer: eos_token_id of generation_config.json, else of config.json. kData for a malformed file.
 std::vector<int32_t> stop_ids_of(const ckpt::Checkpoint& checkpoint);

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "ops/parallel.h"
 
 namespace sf::gen {
@@ -21,7 +22,7 @@ Sequence::Sequence(const Prompt& prompt, size_t index, const GenerateOptions& op
       index_(index),
       prompt_tokens_(prompt.ids.size()),
       max_new_tokens_(prompt.max_new_tokens > 0 ? prompt.max_new_tokens : options.max_new_tokens),
-      stop_ids_(options.stop_ids),
+      options_(options),
       ids_(prompt.ids) {
   SF_CHECK(!prompt.ids.empty(), Exit::kData, "prompt {} holds no token", index);
 }
@@ -29,13 +30,29 @@ Sequence::Sequence(const Prompt& prompt, size_t index, const GenerateOptions& op
 bool Sequence::commit(int32_t id) {
   SF_ASSERT(!finished_);
   ids_.push_back(id);
-  if (std::find(stop_ids_.begin(), stop_ids_.end(), id) != stop_ids_.end()) {
+  if (std::ranges::find(options_.stop_ids, id) != options_.stop_ids.end()) {
     finished_ = true;
     finish_ = Finish::kStop;
+  } else if (ends_in_stop_text(id)) {
+    finished_ = true;
+    finish_ = Finish::kStopText;
   } else if (static_cast<int64_t>(answered()) >= max_new_tokens_) {
     finished_ = true;
   }
   return !finished_;
+}
+
+bool Sequence::ends_in_stop_text(int32_t id) {
+  if (options_.stop_texts.empty() || !options_.tokenizer->has(id) || options_.tokenizer->is_special(id)) return false;
+  tail_ += options_.tokenizer->bytes_of(id);
+  size_t longest = 0;
+  for (const std::string& text : options_.stop_texts) {
+    if (tail_.find(text) != std::string::npos) return true;
+    longest = std::max(longest, text.size());
+  }
+  if (fault("gen.forget_tail")) tail_.clear();
+  if (tail_.size() >= longest) tail_.erase(0, tail_.size() - longest + 1);
+  return false;
 }
 
 int64_t Sequence::capacity(int64_t look_ahead) const {

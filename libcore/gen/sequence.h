@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "gen/generate.h"
@@ -31,7 +32,9 @@ class Sequence {
   uint64_t sample_;
   size_t index_, prompt_tokens_;
   int64_t max_new_tokens_;
-  const std::vector<int32_t>& stop_ids_;
+  bool ends_in_stop_text(int32_t id);
+  const GenerateOptions& options_;
+  std::string tail_;  // bytes of the answer's text in which a stop text may have begun
   std::vector<int32_t> ids_;
   bool finished_ = false;
   Finish finish_ = Finish::kLength;

@@ -2,7 +2,7 @@
 #include "run/answers.h"
 
 #include <fcntl.h>
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,13 +23,11 @@ Json::Array to_json_array(std::span<const int32_t> ids) {
   return array;
 }
 
-Json row_of(const OpenTarget& target, const text::Prompt& prompt, const gen::Prompt& encoded,
-            const gen::Completion& done) {
-  std::vector<int32_t> spoken = done.ids;
-  if (done.finish == gen::Finish::kStop) spoken.pop_back();
+Json chat_row(const OpenTarget& target, const gen::GenerateOptions& options, const text::Prompt& prompt,
+              const gen::Prompt& encoded, const gen::Completion& done) {
   Json messages = prompt.messages;
   messages.push(
-      Json::object().set("role", "assistant").set("content", target.encoder.tokenizer().decode(spoken, true)));
+      Json::object().set("role", "assistant").set("content", text_of(done, options, target.encoder.tokenizer())));
   std::vector<int32_t> ids = encoded.ids, mask(encoded.ids.size(), 0);
   ids.insert(ids.end(), done.ids.begin(), done.ids.end());
   mask.resize(ids.size(), 1);
@@ -39,6 +37,20 @@ Json row_of(const OpenTarget& target, const text::Prompt& prompt, const gen::Pro
       .set("input_ids", to_json_array(ids))
       .set("loss_mask", to_json_array(mask))
       .set("finish", std::string(gen::name_of(done.finish)));
+}
+
+std::string key_of(const Json& row) {
+  const Json* sample = row.find("sample");
+  return sample ? fmt::format("{}/{}", row.at("id").as_string(), sample->as_int()) : row.at("id").as_string();
+}
+
+// What the chats depend on, as one digest.
+std::string chat_job(const OpenTarget& target, const gen::GenerateOptions& o) {
+  return sha256_hex(fmt::format(
+      "{} {} {} {} {} {} {} {} {} {} {} {} {}", target.checkpoint.identity(), target.encoder.tokenizer_digest(),
+      target.encoder.template_digest(), name_of(target.compute), o.max_new_tokens, o.sampling.temperature,
+      o.sampling.top_k, o.sampling.top_p, o.sampling.min_p, o.sampling.repetition_penalty, o.sampling.seed,
+      fmt::join(o.stop_ids, ","), Json(Json::Array(o.stop_texts.begin(), o.stop_texts.end())).dump()));
 }
 
 std::string owner_text(const std::string& who) {
@@ -57,14 +69,6 @@ std::string owner_of(const std::filesystem::path& partial) {
 }
 
 }  // namespace
-
-std::string answer_job(const OpenTarget& target, const gen::GenerateOptions& o) {
-  return sha256_hex(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", target.checkpoint.identity(),
-                                target.encoder.tokenizer_digest(), target.encoder.template_digest(),
-                                name_of(target.compute), o.max_new_tokens, o.sampling.temperature, o.sampling.top_k,
-                                o.sampling.top_p, o.sampling.min_p, o.sampling.repetition_penalty, o.sampling.seed,
-                                o.stop_ids.size()));
-}
 
 AnswerFile::AnswerFile(std::filesystem::path file, const std::string& job, const std::string& who)
     : file_(std::move(file)), partial_(file_.string() + ".partial") {
@@ -115,7 +119,7 @@ void AnswerFile::read_back(const std::string& job) {
                "{} was begun with another target, template or sampling; remove it or choose another -o",
                partial_.string());
     } else if (!row.contains("by")) {
-      rows_[row.at("id").as_string()] = std::move(line);
+      rows_[key_of(row)] = std::move(line);
     }
   }
   SF_CHECK(ftruncate(fd_.get(), static_cast<off_t>(whole)) == 0 && lseek(fd_.get(), 0, SEEK_END) >= 0, Exit::kIo,
@@ -123,15 +127,15 @@ void AnswerFile::read_back(const std::string& job) {
   if (whole == 0) write_all(fd_.get(), Json::object().set("job", job).dump() + "\n", partial_);
 }
 
-void AnswerFile::add(const std::string& id, const Json& row) {
+void AnswerFile::add(const Json& row) {
   std::string line = row.dump();
   write_all(fd_.get(), line + "\n", partial_);
-  rows_[id] = std::move(line);
+  rows_[key_of(row)] = std::move(line);
 }
 
-void AnswerFile::publish(const std::vector<text::Prompt>& order) {
-  std::string text;
-  for (const text::Prompt& prompt : order) text += rows_.at(prompt.id) + "\n";
+void AnswerFile::publish(const std::vector<std::string>& order, const Json& first) {
+  std::string text = first.is_null() ? "" : first.dump() + "\n";
+  for (const std::string& key : order) text += rows_.at(key) + "\n";
   write_atomic(file_, text);
   std::filesystem::remove(partial_);
   fd_ = UniqueFd();
@@ -159,49 +163,52 @@ Json AnswerRun::to_json() const {
       .set("tokens_per_s", tokens_per_s());
 }
 
-AnswerRun answer_all(app::Invocation& invocation, OpenTarget& target, const gen::GenerateOptions& options,
-                     const EncodedPrompts& prompts, AnswerFile& file) {
-  AnswerRun run{.kept = file.size()};
+void refuse_existing(const std::filesystem::path& out) {
+  SF_CHECK(!std::filesystem::exists(out), Exit::kCantCreate, "{} exists; remove it or choose another -o", out.string());
+}
+
+int answer_into_file(app::Invocation& invocation, const AnswerTask& task, const std::filesystem::path& path,
+                     AnswerRun& run) {
+  invocation.stop();  // from here on a request to stop keeps the rows that are finished
+  AnswerFile file(path, task.job, invocation.command_line());
+  run.kept = file.size();
   std::vector<gen::Prompt> open;
   std::vector<size_t> index;
-  for (size_t i = 0; i < prompts.prompts.size(); ++i) {
-    if (file.has(prompts.prompts[i].id)) continue;
-    open.push_back(prompts.encoded[i]);
+  for (size_t i = 0; i < task.keys.size(); ++i) {
+    if (file.has(task.keys[i])) continue;
+    open.push_back(task.prompts[i]);
     index.push_back(i);
   }
   int64_t tokens = 0;
   double start = monotonic_s();
   auto done = [&](const gen::Completion& completion) {
-    size_t i = index[completion.prompt];
-    file.add(prompts.prompts[i].id, row_of(target, prompts.prompts[i], prompts.encoded[i], completion));
-    tokens += static_cast<int64_t>(completion.ids.size());
-    invocation.progress("answers", static_cast<int64_t>(file.size()), static_cast<int64_t>(prompts.prompts.size()),
+    file.add(task.row(index[completion.prompt], completion));
+    tokens += std::ssize(completion.ids);
+    invocation.progress("answers", static_cast<int64_t>(file.size()), std::ssize(task.keys),
                         fmt::format("{:.0f} tokens/s", static_cast<double>(tokens) / (monotonic_s() - start)));
   };
-  if (!open.empty()) run.stats = gen::generate(target.model, open, options, done);
-  run.stopped = file.size() < prompts.prompts.size();
-  return run;
-}
-
-void refuse_existing(const std::filesystem::path& out) {
-  SF_CHECK(!std::filesystem::exists(out), Exit::kCantCreate, "{} exists; remove it or choose another -o", out.string());
-}
-
-int answer_into_file(app::Invocation& invocation, OpenTarget& target, const gen::GenerateOptions& options,
-                     const EncodedPrompts& prompts) {
-  std::filesystem::path out = invocation.get("output");
-  invocation.stop();  // from here on a request to stop keeps the rows that are finished
-  AnswerFile file(out, answer_job(target, options), invocation.command_line());
-  AnswerRun run = answer_all(invocation, target, options, prompts, file);
-  if (run.stopped) {
-    invocation.log(fmt::format("stopped; {} of {} answers are kept in {}", file.size(), prompts.prompts.size(),
+  if (!open.empty()) run.stats = task.generate(open, done);
+  if (file.size() < task.keys.size()) {
+    invocation.log(fmt::format("stopped; {} of {} answers are kept in {}", file.size(), task.keys.size(),
                                file.partial().string()));
     return static_cast<int>(Exit::kAgain);
   }
-  file.publish(prompts.prompts);
+  file.publish(task.keys, task.first);
   invocation.log(run.summary());
-  invocation.result(invocation.json_output() ? run.to_json().set("path", out.string()).dump() : out.string());
   return 0;
+}
+
+AnswerTask chat_task(OpenTarget& target, const gen::GenerateOptions& options, const EncodedPrompts& prompts) {
+  AnswerTask task{
+      .keys = {}, .prompts = prompts.encoded, .row = {}, .generate = {}, .job = chat_job(target, options), .first = {}};
+  for (const text::Prompt& prompt : prompts.prompts) task.keys.push_back(prompt.id);
+  task.row = [&](size_t i, const gen::Completion& done) {
+    return chat_row(target, options, prompts.prompts[i], prompts.encoded[i], done);
+  };
+  task.generate = [&](std::span<const gen::Prompt> open, const AnswerTask::Done& done) {
+    return gen::generate(target.model, open, options, done);
+  };
+  return task;
 }
 
 }  // namespace sf::run

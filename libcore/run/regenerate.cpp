@@ -13,7 +13,11 @@ int regenerate(app::Invocation& invocation) {
   gen::GenerateOptions options = generate_options(invocation, target);
   EncodedPrompts prompts = encode_prompts(invocation, target);
   app::settle_settings(invocation);
-  return answer_into_file(invocation, target, options, prompts);
+  const std::string out = invocation.get("output");
+  AnswerRun run;
+  if (int status = answer_into_file(invocation, chat_task(target, options, prompts), out, run)) return status;
+  invocation.result(invocation.json_output() ? run.to_json().set("path", out).dump() : out);
+  return 0;
 }
 
 }  // namespace

@@ -18,30 +18,49 @@ namespace {
 
 using config::Apply;
 
-std::vector<int32_t> stop_ids(app::Invocation& invocation, const OpenTarget& target) {
-  std::vector<int32_t> ids;
-  for (int64_t id : target.model.decoder().eos) ids.push_back(static_cast<int32_t>(id));
+// A text that is one special token ends an answer as its id; others are looked for in the text.
+void read_stops(app::Invocation& invocation, const OpenTarget& target, gen::GenerateOptions& options) {
   config::Settings& settings = invocation.settings();
-  std::vector<std::string> texts = settings.get_strings("generate.stop");
-  for (const std::string& text : texts) {
-    std::vector<int32_t> tokens = target.encoder.tokenizer().encode(text);
-    SF_CHECK(tokens.size() == 1, Exit::kConfig, "generate.stop: \"{}\" is {} tokens of this target, one wanted ({})",
-             text, tokens.size(), settings.origin("generate.stop"));
-    ids.push_back(tokens[0]);
+  const text::Tokenizer& tokenizer = target.encoder.tokenizer();
+  std::vector<int32_t> given;
+  for (const std::string& text : settings.get_strings("generate.stop")) {
+    SF_CHECK(!text.empty(), Exit::kConfig, "generate.stop holds an empty text ({})", settings.origin("generate.stop"));
+    const std::vector<int32_t> tokens = tokenizer.encode(text);
+    if (tokens.size() == 1 && tokenizer.is_special(tokens[0]))
+      given.push_back(tokens[0]);
+    else
+      options.stop_texts.push_back(text);
   }
-  settings.applied("generate.stop", std::to_string(texts.size()), fmt::format("{} stop ids", ids.size()), "gen");
-  if (Apply(settings, fmt::format("{} stop ids", ids.size()), "gen").flag("generate.ignore_eos")) ids.clear();
-  return ids;
+  if (!options.stop_texts.empty()) options.tokenizer = &tokenizer;
+  for (int64_t id : settings.get_ints("generate.stop_ids")) {
+    SF_CHECK(id < target.model.decoder().vocab, Exit::kConfig,
+             "generate.stop_ids: {} is outside the vocabulary of {} ({})", id, target.model.decoder().vocab,
+             settings.origin("generate.stop_ids"));
+    given.push_back(static_cast<int32_t>(id));
+  }
+  options.stop_ids = gen::stop_ids_of(target.checkpoint);
+  options.stop_ids.insert(options.stop_ids.end(), given.begin(), given.end());
+  const std::string what =
+      fmt::format("{} stop ids and {} stop texts", options.stop_ids.size(), options.stop_texts.size());
+  for (const char* key : {"generate.stop", "generate.stop_ids"})
+    settings.applied(key, settings.shown(key), what, "gen");
+  if (!Apply(settings, what, "gen").flag("generate.ignore_eos")) return;
+  options.stop_ids.clear();
+  options.stop_texts.clear();
 }
 
 }  // namespace
 
 OpenTarget open_target(app::Invocation& invocation) {
+  return open_target(invocation, invocation.get("target"), {});
+}
+
+OpenTarget open_target(app::Invocation& invocation, const std::filesystem::path& dir, const Json& variables) {
   config::Settings& settings = invocation.settings();
   apply_threads(invocation, "target.threads", 1);
   Dtype compute = *dtype_from_config(settings.get_string("target.compute_dtype"));
-  ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(invocation.get("target"));
-  text::ChatEncoder encoder = text::ChatEncoder::open(checkpoint.dir());
+  ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(dir);
+  text::ChatEncoder encoder = text::ChatEncoder::open(checkpoint.dir(), variables);
   gen::Target model = gen::Target::load(checkpoint, compute);
   Apply(settings, fmt::format("{} layers", model.decoder().layers), "gen").word("target.compute_dtype");
   return {std::move(checkpoint), std::move(encoder), std::move(model), compute};
@@ -58,7 +77,7 @@ gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTar
                       .seed = static_cast<uint64_t>(answers.whole("generate.seed"))};
   options.max_new_tokens = answers.whole("generate.max_new_tokens");
   options.batch = answers.whole("generate.batch");
-  options.stop_ids = stop_ids(invocation, target);
+  read_stops(invocation, target, options);
   options.cancelled = [&invocation] { return invocation.stop() != app::Stop::kNone; };
   options.check();
   return options;

@@ -21,8 +21,10 @@ struct OpenTarget {
   Dtype compute;
 };
 
-// Applies target.compute_dtype and target.threads, then loads everything of --target.
+// Applies target.compute_dtype and target.threads, then loads everything of `dir` (by default of --target).
+// `variables`: further names for its chat template, or null.
 OpenTarget open_target(app::Invocation& invocation);
+OpenTarget open_target(app::Invocation& invocation, const std::filesystem::path& dir, const Json& variables);
 
 // Sampling, stop ids (the target's eos, generate.stop) and limits from [generate]; every key of the section is applied.
 gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTarget& target);

@@ -18,51 +18,20 @@ using Names = std::initializer_list<std::string_view>;
 
 const Names kIds = {"id", "problem_idx", "question_id", "prompt_id", "uid"};
 const Names kTexts = {"problem", "question", "prompt"};
+const Names kChats = {"messages", "conversations"};
 const Names kGolds = {"gold", "answer", "final_answer", "target", "ground_truth", "gts"};
 const Names kCompletions = {"completion", "response", "output", "generation", "text"};
 const Names kSamples = {"sample", "sample_index", "sample_id"};
 const Names kTokens = {"tokens", "new_tokens", "completion_tokens", "num_tokens"};
 // Columns that data sets and tools bring along and that change no verdict.
-constexpr std::array<std::string_view, 40> kKnown = {"solution",
-                                                     "url",
-                                                     "year",
-                                                     "part",
-                                                     "problem number",
-                                                     "problem_type",
-                                                     "data_source",
-                                                     "ability",
-                                                     "reward_model",
-                                                     "extra_info",
-                                                     "prompt",
-                                                     "messages",
-                                                     "input_ids",
-                                                     "loss_mask",
-                                                     "finish",
-                                                     "finish_reason",
-                                                     "logprob",
-                                                     "doc_id",
-                                                     "doc",
-                                                     "arguments",
-                                                     "resps",
-                                                     "filtered_resps",
-                                                     "filter",
-                                                     "metrics",
-                                                     "exact_match",
-                                                     "doc_hash",
-                                                     "prompt_hash",
-                                                     "target_hash",
-                                                     "input",
-                                                     "score",
-                                                     "acc",
-                                                     "pred",
-                                                     "step",
-                                                     "reward",
-                                                     "ids",
-                                                     "level",
-                                                     "subject",
-                                                     "type",
-                                                     "answer_type",
-                                                     "prompt_tokens"};
+constexpr std::array<std::string_view, 41> kKnown = {
+    "solution",      "url",         "year",         "part",        "problem number", "problem_type",
+    "data_source",   "ability",     "reward_model", "extra_info",  "prompt",         "messages",
+    "conversations", "input_ids",   "loss_mask",    "finish",      "finish_reason",  "logprob",
+    "doc_id",        "doc",         "arguments",    "resps",       "filtered_resps", "filter",
+    "metrics",       "exact_match", "doc_hash",     "prompt_hash", "target_hash",    "input",
+    "score",         "acc",         "pred",         "step",        "reward",         "ids",
+    "level",         "subject",     "type",         "answer_type", "prompt_tokens"};
 
 const Json* find_any(const Json& row, Names names) {
   for (std::string_view name : names)
@@ -211,17 +180,21 @@ AnswerRow verl_answer(const Json& row, size_t line, std::string_view origin) {
 
 }  // namespace
 
-Question question_of(const Json& row, size_t line, std::string_view origin, std::set<std::string>& unknown) {
+Question question_of(const Json& row, size_t line, std::string_view origin, std::set<std::string>& unknown,
+                     bool need_gold) {
   SF_CHECK(row.is_object(), Exit::kData, "{}:{}: wanted an object, found {}", origin, line, row.type_name());
   note_unknown(row, unknown);
   Question question{id_of(row, std::to_string(line), place(origin, line)), "", ""};
-  if (const Json* text = find_any(row, kTexts)) question.text = words_of(*text, "user");
+  const Json* text = find_any(row, kTexts);
+  if (!text) text = find_any(row, kChats);
+  if (text && text->is_array()) question.messages = *text;
+  if (text) question.text = words_of(*text, text->is_array() && text->as_array().size() > 1 ? "" : "user");
   std::optional<std::string> gold = gold_of(row, kGolds);
-  SF_CHECK(gold, Exit::kData,
+  SF_CHECK(gold || !need_gold, Exit::kData,
            "{}:{}: question {} has no gold: wanted answer, final_answer, gold, target, reward_model.ground_truth, or a "
            "solution with a box",
            origin, line, question.id);
-  question.gold = *gold;
+  question.gold = gold.value_or("");
   return question;
 }
 

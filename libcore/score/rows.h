@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of questions and of answers, as people have them. Column names are matched whatever their case.
 //   questions  id | ID | problem_idx | uid (else the line's number); problem | question | prompt (a string, or chat
-//              messages); answer | final_answer | gold | target | reward_model.ground_truth, a string or an integer;
-//              with none of these, the last box of `solution`
+//              messages), messages | conversations; answer | final_answer | gold | target | reward_model.ground_truth,
+//              a string or an integer; with none of these, the last box of `solution`
 //   answers    plain: id, sample, and completion | response | output | generation | text | messages | answer
 //              lm-evaluation-harness' sample files (doc, resps) and verl's validation dumps (input, output, gts): these
 //              bring their questions with them
@@ -18,6 +18,7 @@ namespace sf::score {
 
 struct Question {
   std::string id, text, gold;
+  Json messages = {};  // the prompt as chat messages, where it was given so
 };
 
 struct AnswerRow {
@@ -33,8 +34,9 @@ struct AnswerRow {
 };
 
 // `line` counts from 1 and is the id of a row without one. Columns that mean nothing here are added to `unknown`.
-// kData, "ORIGIN:LINE: ...", if there is no gold or no text.
-Question question_of(const Json& row, size_t line, std::string_view origin, std::set<std::string>& unknown);
+// kData, "ORIGIN:LINE: ...", if there is no gold or no text. `need_gold` false: a gold may be absent, then it is empty.
+Question question_of(const Json& row, size_t line, std::string_view origin, std::set<std::string>& unknown,
+                     bool need_gold = true);
 // One row may hold several answers.
 std::vector<AnswerRow> answers_of(const Json& row, size_t line, std::string_view origin,
                                   std::set<std::string>& unknown);

@@ -39,6 +39,13 @@ std::string template_of(const Json& config, const std::string& origin) {
        found->as_array().size());
 }
 
+// kNoInput where there is no template.
+void check_template(std::string_view source, const std::filesystem::path& model_dir) {
+  SF_CHECK(!source.empty(), Exit::kNoInput,
+           "{}: no chat template: wanted chat_template.jinja or chat_template in tokenizer_config.json",
+           model_dir.string());
+}
+
 struct TemplateText {
   std::string source, origin;
   Json config;  // of tokenizer_config.json; an empty object without it
@@ -66,7 +73,7 @@ struct ChatEncoder::State {
   Tokenizer tokenizer;
   Template chat_template;
   Json variables;
-  std::string tokenizer_digest, template_digest;
+  std::string tokenizer_digest, template_digest, source;
 };
 
 ChatEncoder::ChatEncoder() = default;
@@ -77,17 +84,15 @@ ChatEncoder ChatEncoder::open(const std::filesystem::path& model_dir, const Json
   std::string tokenizer_path = (model_dir / "tokenizer.json").string();
   std::string tokenizer_bytes = read_file(tokenizer_path);
   auto [source, origin, config] = template_in(model_dir);
-  SF_CHECK(!source.empty(), Exit::kNoInput,
-           "{}: no chat template: wanted chat_template.jinja or chat_template in tokenizer_config.json",
-           model_dir.string());
+  check_template(source, model_dir);
   Json given = Json::object();
   for (const char* key : {"bos_token", "eos_token", "pad_token", "unk_token"}) given.set(key, token_text(config, key));
   if (!variables.is_null())
     for (const auto& [key, value] : variables.as_object()) given.set(key, value);
   ChatEncoder encoder;
-  encoder.state_ = std::unique_ptr<State>(
-      new State{Tokenizer::from_json(Json::parse(tokenizer_bytes, tokenizer_path), tokenizer_path),
-                Template::parse(source, origin), std::move(given), sha256_hex(tokenizer_bytes), sha256_hex(source)});
+  encoder.state_ = std::unique_ptr<State>(new State{
+      Tokenizer::from_json(Json::parse(tokenizer_bytes, tokenizer_path), tokenizer_path),
+      Template::parse(source, origin), std::move(given), sha256_hex(tokenizer_bytes), sha256_hex(source), source});
   return encoder;
 }
 
@@ -112,6 +117,16 @@ std::optional<std::string> chat_template_fault(const std::filesystem::path& mode
     if (error.code() == Exit::kConfig) return error.what();
     throw;
   }
+}
+
+Words digest_words(const std::filesystem::path& model_dir) {
+  const std::string source = template_in(model_dir).source;
+  check_template(source, model_dir);
+  return {sha256_hex(read_file(model_dir / "tokenizer.json")), sha256_hex(source)};
+}
+
+bool ChatEncoder::mentions(std::string_view variable) const {
+  return state_->source.find(variable) != std::string::npos;
 }
 
 const Tokenizer& ChatEncoder::tokenizer() const {

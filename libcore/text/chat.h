@@ -48,7 +48,8 @@ class ChatEncoder {
   EncodedChat encode(const Json& messages, MaskRule rule, size_t max_length) const;
   // Text that is rendered already: answers are found between the template's generation prompt and its end of turn.
   EncodedChat encode_rendered(const std::string& text, MaskRule rule, size_t max_length) const;
-  std::string tokenizer_digest() const;  // SHA-256 of tokenizer.json's bytes
+  bool mentions(std::string_view variable) const;  // the template's source has this word
+  std::string tokenizer_digest() const;            // SHA-256 of tokenizer.json's bytes
   std::string template_digest() const;
 
  private:
@@ -56,6 +57,12 @@ class ChatEncoder {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// The digests that a ChatEncoder of this directory would give, without making one. kNoInput as open().
+struct Words {
+  std::string tokenizer, chat_template;
+};
+Words digest_words(const std::filesystem::path& model_dir);
 
 // Why chats cannot be rendered with a template, with line and column (the parts of Jinja that the subset lacks), or "".
 std::string template_fault(std::string_view source, std::string_view origin);
@@ -86,5 +93,7 @@ struct Prompt {
   std::string origin;  // "FILE:LINE"
 };
 std::vector<Prompt> read_prompts(const std::filesystem::path& file);
+// The messages to send of one list of them, names of roles and members as above. kData for anything else.
+Json prompt_messages(const Json& list);
 
 }  // namespace sf::text

@@ -60,16 +60,19 @@ Json normalised_message(const Json& message) {
   return out;
 }
 
+Json normalised_messages(const Json& list) {
+  SF_CHECK(list.is_array() && !list.as_array().empty(), Exit::kData, "wanted a list of messages, found {}",
+           list.is_array() ? "an empty one" : list.type_name());
+  Json out = Json::array();
+  for (const Json& message : list.as_array()) out.push(normalised_message(message));
+  return out;
+}
+
 // The messages of a row, or null if it has none.
 Json messages_of(const Json& json) {
   const Json* list = json.find("messages");
   if (!list) list = json.find("conversations");
-  if (!list) return {};
-  SF_CHECK(list->is_array() && !list->as_array().empty(), Exit::kData, "wanted a list of messages, found {}",
-           list->is_array() ? "an empty one" : list->type_name());
-  Json out = Json::array();
-  for (const Json& message : list->as_array()) out.push(normalised_message(message));
-  return out;
+  return list ? normalised_messages(*list) : Json();
 }
 
 // The numbers of input_ids or loss_mask; a single row around them is unwrapped.
@@ -115,7 +118,7 @@ EncodedChat encode_row(const Json& json, const ChatEncoder& encoder, MaskRule ru
 }
 
 // Without what the target shall write: assistant messages behind the last user message.
-Json prompt_messages(const Json& messages) {
+Json without_answer(const Json& messages) {
   Json::Array list = messages.as_array();
   auto role = [](const Json& message) { return message.at("role").as_string(); };
   size_t end = list.size();
@@ -128,6 +131,10 @@ Json prompt_messages(const Json& messages) {
 }
 
 }  // namespace
+
+Json prompt_messages(const Json& list) {
+  return without_answer(normalised_messages(list));
+}
 
 std::vector<ChatRow> read_chats(const std::filesystem::path& file, const ChatEncoder& encoder, MaskRule rule,
                                 size_t max_length) {
@@ -162,7 +169,7 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
         message.set("role", "user").set("content", *prompt);
         messages = Json(Json::Array{message});
       }
-      prompts.push_back({std::move(id), prompt_messages(messages), origin});
+      prompts.push_back({std::move(id), without_answer(messages), origin});
     } catch (Error& error) {
       error.add_context(origin);
       throw;

@@ -38,11 +38,11 @@ bool is_scores_file(const std::filesystem::directory_entry& entry) {
 
 }  // namespace
 
-score::QuestionBook read_questions(app::Invocation& invocation, const std::filesystem::path& file) {
+score::QuestionBook read_questions(app::Invocation& invocation, const std::filesystem::path& file, bool need_gold) {
   score::QuestionBook book;
   std::set<std::string> unknown;
   JsonLines lines = each_row(file, half_line(invocation.has("repair")), [&](const Json& row, size_t number) {
-    book.add(score::question_of(row, number, file.string(), unknown));
+    book.add(score::question_of(row, number, file.string(), unknown, need_gold));
   });
   SF_CHECK(book.size() > 0, Exit::kData, "{}: holds no question", file.string());
   say_repairs(invocation, file, lines);

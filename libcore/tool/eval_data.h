@@ -13,7 +13,8 @@
 namespace sf::tool {
 
 // Says copies, contradictions, known defects and columns without meaning. kData if there is no question.
-score::QuestionBook read_questions(app::Invocation& invocation, const std::filesystem::path& file);
+score::QuestionBook read_questions(app::Invocation& invocation, const std::filesystem::path& file,
+                                   bool need_gold = true);
 
 struct AnswerFile {
   Json facts;                  // of a first row without text, or null

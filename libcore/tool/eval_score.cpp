@@ -186,6 +186,12 @@ class Scoring {
     scores.ids = std::move(ids);
   }
 
+  // Of the answers' first line, or null.
+  Json facts_of_answers() const {
+    const Json* inner = found_.facts.is_object() ? found_.facts.find("facts") : nullptr;
+    return inner ? *inner : found_.facts;
+  }
+
   Json header() const {
     Json header = Json::object().set("kind", "scores").set("v", score::kScoresVersion);
     header.set("rule", rule_.name()).set("rule_version", rule_.version()).set("rule_digest", rule_.digest());
@@ -198,10 +204,11 @@ class Scoring {
       header.set("step", whole_option(invocation_, "step", 0, INT64_MAX));
     } else if (found_.steps.size() == 1) {
       header.set("step", found_.steps.front());
+    } else if (const Json facts = facts_of_answers(); facts.is_object() && facts.get_int("step", -1) >= 0) {
+      header.set("step", facts.at("step"));
     }
     if (invocation_.has("again")) header.set("again", true);
-    if (!found_.facts.is_null())
-      header.set("facts", found_.facts.contains("facts") ? found_.facts.at("facts") : found_.facts);
+    if (const Json facts = facts_of_answers(); !facts.is_null()) header.set("facts", facts);
     return header;
   }
 

@@ -16,6 +16,7 @@
 #include "text/chat.h"
 #include "tool/capture_wish.h"
 #include "tool/chats.h"
+#include "tool/exam.h"
 #include "tool/memory_limit.h"
 #include "tool/prompts.h"
 #include "tool/synthetic.h"
@@ -80,24 +81,32 @@ struct Answers {
   Json record;
 };
 
-Answers count_answers(app::Invocation& invocation) {
-  ckpt::Checkpoint target = ckpt::Checkpoint::open(invocation.get("target"));
-  Answers answers{.target = target_bytes(invocation, target)};
+using Ids = std::vector<std::vector<int32_t>>;
+
+// Each of `prompts` is answered `samples` times.
+Answers count_answers(app::Invocation& invocation, const TargetBytes& target, const Ids& prompts, int64_t samples) {
+  Answers answers{.target = target};
   int64_t positions = answers.target.shape.max_positions, longest = 0;
-  Prompts prompts = read_prompts(invocation, text::ChatEncoder::open(target.dir()), positions);
-  for (const std::vector<int32_t>& ids : prompts.ids) longest = std::max(longest, std::ssize(ids));
+  for (const std::vector<int32_t>& ids : prompts) longest = std::max(longest, std::ssize(ids));
   Apply each(invocation.settings(), "every answer", "gen");
   int64_t most = each.whole("generate.max_new_tokens"), batch = each.whole("generate.batch");
-  int64_t count = std::ssize(prompts.ids), length = std::min(longest + most, positions);
+  int64_t count = std::ssize(prompts) * samples, length = std::min(longest + most, positions);
   answers.cache_bytes = static_cast<uint64_t>(std::min(batch, count) * length) * answers.target.cache_token;
   answers.record = Json::object()
                        .set("parameters", answers.target.parameters)
-                       .set("prompts", count)
+                       .set("prompts", std::ssize(prompts))
                        .set("longest_prompt", longest)
                        .set("tokens_at_most", count * std::min(most, positions))
                        .set("weight_bytes", answers.target.weights)
                        .set("cache_bytes", answers.cache_bytes);
   return answers;
+}
+
+Answers count_answers(app::Invocation& invocation) {
+  ckpt::Checkpoint target = ckpt::Checkpoint::open(invocation.get("target"));
+  const TargetBytes bytes = target_bytes(invocation, target);
+  Prompts prompts = read_prompts(invocation, text::ChatEncoder::open(target.dir()), bytes.shape.max_positions);
+  return count_answers(invocation, bytes, prompts.ids, 1);
 }
 
 int show_answers(app::Invocation& invocation, const Answers& answers) {
@@ -156,6 +165,17 @@ int capture_features_plan(app::Invocation& invocation) {
 
 int answers_plan(app::Invocation& invocation) {
   return show_answers(invocation, count_answers(invocation));
+}
+
+int generate_plan(app::Invocation& invocation) {
+  ckpt::Checkpoint target = ckpt::Checkpoint::open(invocation.get("target"));
+  const TargetBytes bytes = target_bytes(invocation, target);
+  const Exam exam = read_exam(invocation, false);
+  const text::ChatEncoder encoder = text::ChatEncoder::open(target.dir(), exam.variables);
+  const Ids ids = encode(invocation.settings(), exam, encoder, bytes.shape.max_positions);
+  Answers answers = count_answers(invocation, bytes, ids, exam.samples);
+  answers.record.set("answers", std::ssize(ids) * exam.samples);
+  return show_answers(invocation, answers);
 }
 
 int accept_plan(app::Invocation& invocation) {

@@ -13,7 +13,8 @@ int train_draft_plan(app::Invocation& invocation, std::string_view family);
 int train_sft_plan(app::Invocation& invocation);
 // Rows, tokens and bytes, counted.
 int capture_features_plan(app::Invocation& invocation);
-int answers_plan(app::Invocation& invocation);  // regenerate, generate
+int answers_plan(app::Invocation& invocation);  // regenerate
+int generate_plan(app::Invocation& invocation);
 int accept_plan(app::Invocation& invocation);
 
 }  // namespace sf::tool

@@ -8,20 +8,20 @@ clean() { [ ! -e "$1" ] && [ -z "$(find . -maxdepth 1 -name ".$1*" -print -quit)
 # What was changed after it was published is not what it says it is.
 changed() { rm -rf "$2" && cp -r "$1" "$2"; }
 changed target rope && sed -i 's/"rope_theta": 10000/"rope_theta": 20000/' rope/config.json
-for verb in "sf-eval generate --prompts chats.jsonl" "sf-eval accept --draft draft0 --prompts chats.jsonl" \
+for verb in "sf-eval generate --questions chats.jsonl" "sf-eval accept --draft draft0 --prompts chats.jsonl" \
   "sf-capture features --draft draft0 --data chats.jsonl -o x" "sf-train sft --data chats.jsonl -o x"; do
   expect 65 $verb --target rope; says "rope is not what was published: config.json"; clean x
 done
 changed target flip && printf '\377' | dd of=flip/model.safetensors bs=1 seek=9000 conv=notrunc status=none
-expect 65 sf-eval generate --target flip --prompts chats.jsonl; says "are not those that were published"
+expect 65 sf-eval generate --target flip --questions chats.jsonl; says "are not those that were published"
 changed target bare && echo '{}' >bare/manifest.json
-expect 65 sf-eval generate --target bare --prompts chats.jsonl; says "is no manifest of a checkpoint"
+expect 65 sf-eval generate --target bare --questions chats.jsonl; says "is no manifest of a checkpoint"
 changed draft0 draft-words && sed -i 's/"rms_norm_eps": 1e-06/"rms_norm_eps": 1e-05/' draft-words/config.json
 expect 65 sf-eval accept --target target --draft draft-words --prompts chats.jsonl; says "draft-words is not what was published"
 changed hf five && sed -i 's/"chat_template": ".*", "eos/"chat_template": 5, "eos/' five/tokenizer_config.json
-expect 65 sf-eval generate --target five --prompts chats.jsonl; says "five/tokenizer_config.json: chat_template is integer"
+expect 65 sf-eval generate --target five --questions chats.jsonl; says "five/tokenizer_config.json: chat_template is integer"
 changed hf no && echo '{{ raise_exception("no") }}' >no/chat_template.jinja
-expect 65 sf-eval generate --target no --prompts chats.jsonl; says "chats.jsonl:1: prompt c0, chat template: no"
+expect 65 sf-eval generate --target no --questions chats.jsonl; says "chats.jsonl: question c0, chat template: no"
 
 # A model whose output is not finite gives no answers and teaches nothing.
 python3 - <<'P'
@@ -35,7 +35,7 @@ open("nan/model.safetensors", "wb").write(data)
 P
 sf-init model nan -o nan-target >/dev/null 2>&1
 sf-init draft eagle3 --target nan-target --draft-vocab 64 --data chats.jsonl -o nan-draft >/dev/null 2>&1
-expect 65 sf-eval generate --target nan-target --prompts chats.jsonl; says "not finite"
+expect 65 sf-eval generate --target nan-target --questions chats.jsonl; says "not finite"
 expect 65 sf-capture features --target nan-target --draft nan-draft --data chats.jsonl -o x; says "row 0 (id c0)" "not finite"; rm -rf x .x*
 expect 65 sf-train sft -c run.toml --target nan-target --data chats.jsonl -o x --set training.max_steps=1; says "none of the 1 steps"
 [ ! -e x/latest ] || die "a run that learned nothing published a checkpoint"

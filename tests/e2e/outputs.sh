@@ -3,11 +3,11 @@
 . "$(dirname "$0")/lib.sh"
 tiny_setup
 head -n 6 chats.jsonl | sed 's/, {"role": "assistant".*}\]/]/' >prompts.jsonl
-gen() { sf-eval generate --target target --prompts prompts.jsonl --set generate.max_new_tokens=4 "$@"; }
+gen() { sf-eval generate --target target --questions prompts.jsonl --set generate.max_new_tokens=4 "$@"; }
 # A run of minutes: started in the background, ended by the case.
-long() { exec sf-eval generate --target target --prompts many.jsonl --set generate.batch=1 "$@"; }
+long() { exec sf-eval generate --target target --questions many.jsonl --set generate.batch=1 "$@"; }
 absent() { local name; for name in "$@"; do [ ! -e "$name" ] && [ ! -L "$name" ] || die "$name was left behind"; done; }
-rows() { grep -c '"messages"' "$1"; }
+rows() { grep -c '"completion"' "$1"; }
 more_than() { [ "$(wc -l <"$2")" -gt "$1" ]; }
 wait_for() { for _ in $(seq 400); do "$@" && return; sleep 0.05; done; die "never came: $*"; }
 
@@ -24,10 +24,12 @@ python3 - <<'P'
 import json
 row = json.loads(open("prompts.jsonl").readline())
 with open("many.jsonl", "w") as out:
-    for i in range(4000): out.write(json.dumps(row | {"id": f"m{i}"}) + "\n")
+    for i in range(4000):
+        messages = [{"role": "user", "content": f"{row['messages'][0]['content']} {i}"}]
+        out.write(json.dumps({"id": f"m{i}", "messages": messages}) + "\n")
 P
 long -o shared.jsonl >/dev/null 2>first.err & first=$!
-wait_for grep -qs '"messages"' shared.jsonl.partial
+wait_for grep -qs '"completion"' shared.jsonl.partial
 expect 73 sf-capture regenerate --target target --prompts many.jsonl --set generate.batch=1 -o shared.jsonl
 says "shared.jsonl is being written by sf-eval generate" "(pid $first"
 kill -KILL $first; wait $first || true
@@ -94,7 +96,7 @@ expect 73 sf-init model hf -o target/sub/../x; absent target/sub target/x
 for kib in 0 1; do
   expect 74 bash -c "ulimit -f $kib; trap '' XFSZ; exec sf-init model hf -o newq/full"; absent newq
 done
-expect 74 bash -c "ulimit -f 0; trap '' XFSZ; exec sf-eval generate --target target --prompts prompts.jsonl -o c2.jsonl"
+expect 74 bash -c "ulimit -f 0; trap '' XFSZ; exec sf-eval generate --target target --questions prompts.jsonl -o c2.jsonl"
 absent c2.jsonl c2.jsonl.partial
 expect 74 bash -c "ulimit -f 0; trap '' XFSZ; exec sf-capture features -c run.toml --target target --draft draft0 --data chats.jsonl -o f2"
 absent f2 f2.partial

@@ -15,7 +15,7 @@ for verb in "${train[*]} --from features -o never --ranks 2" \
   "sf-capture features --synthetic qwen3-8b --n 4 -o never" "sf-capture features --target target --draft dflash0 --data chats.jsonl" \
   "sf-init model target -o never" "sf-init draft eagle3 --target target --draft-vocab 64 --data chats.jsonl -o never" "sf-shard inspect target" \
   "sf-shard verify target" "sf-capture inspect features" "sf-capture features --target target --draft draft0 --data chats.jsonl" \
-  "sf-eval generate --target target --prompts chats.jsonl" "sf-eval accept --target target --draft draft0 --prompts chats.jsonl" \
+  "sf-eval generate --target target --questions chats.jsonl" "sf-eval accept --target target --draft draft0 --prompts chats.jsonl" \
   "sf-capture regenerate --target target --prompts chats.jsonl -o never.jsonl"; do
   # shellcheck disable=SC2086
   LD_DEBUG=files $verb --plan >plan.out 2>plan.err || { grep ": error" plan.err; die "$verb --plan"; }

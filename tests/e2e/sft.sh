@@ -32,7 +32,7 @@ python3 -c 'import json, struct, sys
 f = open("run1/latest/model.safetensors", "rb")
 names = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
 sys.exit("lm_head.weight" in names)' || die "the tied head is stored apart"
-sf-eval generate --target run1/latest --prompts chats.jsonl --limit 1 --set generate.max_new_tokens=4 >/dev/null 2>err ||
+sf-eval generate --target run1/latest --questions chats.jsonl --limit 1 --set generate.max_new_tokens=4 >/dev/null 2>err ||
   { cat err; die generate; }
 # bf16 compute: the same claim.
 for w in 1 2; do

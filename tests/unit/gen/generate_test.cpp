@@ -70,6 +70,38 @@ TEST(Generate, EndsWithTheStopIdOrAtTheLimit) {
   EXPECT_EQ(stopped.finish, Finish::kStop);
 }
 
+// Ids 0 to 36 are the characters from '0' on.
+text::Tokenizer letters() {
+  Json vocab = Json::object();
+  for (int64_t id = 0; id < 37; ++id) vocab.set(std::string(1, static_cast<char>('0' + id)), id);
+  Json level = Json::object().set("type", "ByteLevel").set("add_prefix_space", false).set("use_regex", true);
+  Json model = Json::object().set("type", "BPE").set("vocab", vocab).set("merges", Json::array());
+  return text::Tokenizer::from_json(Json::object()
+                                        .set("added_tokens", Json::array())
+                                        .set("pre_tokenizer", level)
+                                        .set("decoder", level)
+                                        .set("model", model),
+                                    "letters");
+}
+
+TEST(Generate, EndsWhereATextOfSeveralTokensFirstAppears) {
+  Target target = tiny::target();
+  const text::Tokenizer tokenizer = letters();
+  GenerateOptions options{.sampling = {.temperature = 1, .seed = 3}, .max_new_tokens = 24, .tokenizer = &tokenizer};
+  const std::map<size_t, Completion> free = run(target, prompts(5), options);
+  const std::string whole = text_of(free.at(2), options, tokenizer);
+  ASSERT_EQ(whole.size(), 24u);
+  options.stop_texts = {"never there", whole.substr(9, 3), whole.substr(10, 2)};
+  for (int64_t batch : {1, 5}) {
+    options.batch = batch;
+    const Completion cut = run(target, prompts(5), options)[2];
+    EXPECT_EQ(cut.finish, Finish::kStopText);
+    EXPECT_EQ(text_of(cut, options, tokenizer),
+              whole.substr(0, std::min(whole.find(options.stop_texts[1]), whole.find(options.stop_texts[2]))));
+    EXPECT_TRUE(std::equal(cut.ids.begin(), cut.ids.end(), free.at(2).ids.begin()));
+  }
+}
+
 TEST(Generate, APromptsOwnLimitWins) {
   Target target = tiny::target();
   std::vector<Prompt> given = prompts(2);

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is asked of a target and how: everything an answer depends on beside the weights. Read without LibTorch, so that
+// plans and the search for what is done already need none.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "app/command.h"
+#include "ckpt/checkpoint.h"
+#include "score/book.h"
+#include "text/chat.h"
+
+namespace sf::tool {
+
+struct Exam {
+  score::QuestionBook book;  // the whole set; copies merged
+  // What is sent of each question of this part (--limit, --shard), in the book's order.
+  std::vector<text::Prompt> prompts;
+  int64_t samples = 1;
+  Json variables;    // for the chat template, or null
+  std::string part;  // "shard 0/2", "first 10", or empty: the whole set
+  Json facts;        // an object: digests of questions and prompts, sampling, limits
+};
+
+// Reads --questions, --limit, --shard and applies [eval]. Golds may be absent unless `need_gold`. kData naming the
+// line, kUsage for options that contradict.
+Exam read_exam(app::Invocation& invocation, bool need_gold);
+
+// The facts of one target's answers: the exam's, and digests of weights, tokenizer and template; "step" where the
+// target comes from a training run.
+Json facts_of(const Exam& exam, const ckpt::Checkpoint& target);
+
+// Prompts as tokens, each shorter than `positions`: kData naming the question otherwise. `encoder` has the exam's
+// variables; eval.thinking is applied here.
+std::vector<std::vector<int32_t>> encode(config::Settings& settings, const Exam& exam, const text::ChatEncoder& encoder,
+                                         int64_t positions);
+
+}  // namespace sf::tool
