@@ -5,8 +5,10 @@
 #include "tool/eval_score.h"
 #include "tool/plan_compute.h"
 #include "tool/report_run.h"
+#include "tool/run_exams.h"
 
 using sf::app::Command;
+using sf::app::Option;
 using sf::app::Verb;
 
 namespace {
@@ -26,6 +28,61 @@ Verb accept() {
       .plan = sf::tool::accept_plan,
       .tensor_entry = "sf_eval_accept",
   };
+}
+
+// What checkpoints and watch share: what is asked, how it is judged, and where the verdicts go.
+std::vector<Option> series_options() {
+  return {{.name = "questions", .value = "FILE", .help = "questions with golds", .required = true},
+          {.name = "output",
+           .value = "DIR",
+           .help = "directory of the verdicts; what is there is not made again",
+           .required = true,
+           .letter = 'o'},
+          {.name = "target", .value = "DIR", .help = "what the run began from, as step 0"},
+          {.name = "samples", .value = "N", .help = "answers to each question", .setting = "eval.samples"},
+          {.name = "rule", .value = "NAME", .help = "default aime-v1; any other name lists them"},
+          {.name = "pattern", .value = "REGEX", .help = "what rule regex takes the last match of"},
+          {.name = "allow-unfinished", .help = "grade a thinking part that never ended"},
+          {.name = "last-number", .help = "take the last number where nothing states an answer"}};
+}
+
+Verb checkpoints() {
+  Verb verb = {
+      .name = "checkpoints",
+      .purpose = "answers and verdicts of a run's checkpoints, each made once",
+      .examples = {"sf-eval checkpoints tuned --questions aime/questions.jsonl -o evals",
+                   "sf-eval checkpoints tuned --nth 0 --shard 1/2 "
+                   "--questions aime/questions.jsonl -o evals"},
+      .options = series_options(),
+      .settings = {"target", "generate", "eval"},
+      .takes_positional = true,
+      .positional_help = "RUN  directory of a run",
+      .plan = sf::tool::checkpoints_plan,
+      .tensor_entry = "sf_eval_checkpoints",
+  };
+  verb.options.push_back({.name = "nth", .value = "K", .help = "only the checkpoint number K, from 0"});
+  verb.options.push_back(
+      {.name = "shard", .value = "I/N", .help = "only part I, from 0, of N; the last part made merges all"});
+  return verb;
+}
+
+Verb watch() {
+  Verb verb = {
+      .name = "watch",
+      .purpose = "answers and verdicts of a run's checkpoints as they appear",
+      .examples = {"sf-eval watch tuned --questions aime/questions.jsonl -o evals --idle 2",
+                   "sf-eval watch tuned --questions aime/questions.jsonl -o evals "
+                   "--target target --idle 2"},
+      .options = series_options(),
+      .settings = {"target", "generate", "eval"},
+      .takes_positional = true,
+      .positional_help = "RUN  directory of a run; it may come later",
+      .plan = sf::tool::checkpoints_plan,
+      .tensor_entry = "sf_eval_watch",
+  };
+  verb.options.push_back(
+      {.name = "idle", .value = "SECONDS", .help = "end after so long without a new checkpoint; default 3600"});
+  return verb;
 }
 
 Verb generate() {
@@ -141,8 +198,9 @@ Verb score() {
 }  // namespace
 
 const Command& command() {
-  static const Command eval = {.name = "sf-eval",
-                               .purpose = "measure what was trained",
-                               .verbs = {accept(), compare(), generate(), merge(), report(), score()}};
+  static const Command eval = {
+      .name = "sf-eval",
+      .purpose = "measure what was trained",
+      .verbs = {accept(), checkpoints(), compare(), generate(), merge(), report(), score(), watch()}};
   return eval;
 }

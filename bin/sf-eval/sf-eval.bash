@@ -2,7 +2,7 @@
 _sf_eval() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=
   if ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
-    COMPREPLY=($(compgen -W 'accept compare generate merge report score' -- "$cur"))
+    COMPREPLY=($(compgen -W 'accept checkpoints compare generate merge report score watch' -- "$cur"))
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -20,6 +20,24 @@ _sf_eval() {
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
       options='--target --draft --prompts --limit --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    checkpoints)
+      case $prev in
+        --questions) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --samples) COMPREPLY=(); return ;;
+        --rule) COMPREPLY=(); return ;;
+        --pattern) COMPREPLY=(); return ;;
+        --nth) COMPREPLY=(); return ;;
+        --shard) COMPREPLY=(); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.stop_ids= generate.ignore_eos= eval.samples= eval.system= eval.prompt= eval.thinking=' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--questions --output --target --samples --rule --pattern --allow-unfinished --last-number --nth --shard --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     compare)
       case $prev in
@@ -98,6 +116,23 @@ _sf_eval() {
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
       options='--questions --rule --pattern --allow-unfinished --last-number --partial --repair --shard --explain --fail-under --verl --label --step --again --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
+    watch)
+      case $prev in
+        --questions) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --samples) COMPREPLY=(); return ;;
+        --rule) COMPREPLY=(); return ;;
+        --pattern) COMPREPLY=(); return ;;
+        --idle) COMPREPLY=(); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.stop_ids= generate.ignore_eos= eval.samples= eval.system= eval.prompt= eval.thinking=' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--questions --output --target --samples --rule --pattern --allow-unfinished --last-number --idle --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     *)
       case $prev in

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // sf-eval generate: answers of a target to a set of questions, to a file or to stdout.
 #include "base/error.h"
+#include "config/apply.h"
 #include "run/entry.h"
 #include "run/exam.h"
 
@@ -11,6 +12,8 @@ int eval_generate(app::Invocation& invocation) {
   std::optional<std::filesystem::path> out;
   if (invocation.has("output")) refuse_existing(*(out = invocation.get("output")));
   const tool::Exam exam = tool::read_exam(invocation, false);
+  if (!invocation.has("draft"))
+    config::Apply(invocation.settings(), "0 drafts: there is no --draft", "gen").nothing("speculation.draft_tokens");
   Examined done = examine(invocation, exam, invocation.get("target"), out);
   if (done.status == 0 && out)
     invocation.result(invocation.json_output() ? done.run.to_json().set("path", out->string()).dump() : out->string());

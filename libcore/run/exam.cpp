@@ -9,6 +9,7 @@
 #include "config/apply.h"
 #include "gen/speculative.h"
 #include "text/tokenizer.h"
+#include "tool/capture_wish.h"
 
 namespace sf::run {
 namespace {
@@ -16,16 +17,14 @@ namespace {
 // A target that answers, with a draft or without; the task borrows from it.
 class Examinee {
  public:
-  Examinee(app::Invocation& invocation, const tool::Exam& exam, const std::filesystem::path& dir)
+  Examinee(app::Invocation& invocation, const tool::Exam& exam, const std::filesystem::path& dir,
+           std::optional<int64_t> step)
       : exam_(exam),
         target_(open_target(invocation, dir, exam.variables)),
-        facts_(tool::facts_of(exam, target_.checkpoint)),
+        facts_(tool::facts_of(exam, target_.checkpoint, step)),
         options_(generate_options(invocation, target_)) {
     options_.log_probs = true;
-    if (invocation.has("draft"))
-      take_draft(invocation);
-    else
-      config::Apply(invocation.settings(), "0 drafts: there is no --draft", "gen").nothing("speculation.draft_tokens");
+    if (invocation.has("draft")) take_draft(invocation);
     encoded_ = tool::encode(invocation.settings(), exam, target_.encoder, target_.model.decoder().max_positions);
   }
   Examinee(const Examinee&) = delete;
@@ -53,6 +52,7 @@ class Examinee {
  private:
   void take_draft(app::Invocation& invocation) {
     const ckpt::Checkpoint files = ckpt::Checkpoint::open(invocation.get("draft"));
+    tool::check_decodable(files);
     ckpt::check_target(files, target_.checkpoint);
     draft_.emplace(gen::Eagle3Draft::load(files, target_.model));
     draft_tokens_ = config::Apply(invocation.settings(), "each verification", "gen").whole("speculation.draft_tokens");
@@ -103,8 +103,8 @@ AnswerRun answer_onto_stdout(app::Invocation& invocation, const AnswerTask& task
 }  // namespace
 
 Examined examine(app::Invocation& invocation, const tool::Exam& exam, const std::filesystem::path& target_dir,
-                 const std::optional<std::filesystem::path>& out) {
-  Examinee examinee(invocation, exam, target_dir);
+                 const std::optional<std::filesystem::path>& out, std::optional<int64_t> step) {
+  Examinee examinee(invocation, exam, target_dir, step);
   if (exam.samples > 1 && invocation.settings().get_float("generate.temperature") == 0)
     invocation.warn(fmt::format("generate.temperature is 0: the {} answers to a question will be equal", exam.samples));
   app::settle_settings(invocation);

@@ -105,8 +105,7 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   RunDir run(invocation, *group);
   std::unique_ptr<stream::Source> source = open_source(invocation, *group, tool::wanted_contract(draft));
   tool::Samples samples = samples_of(invocation, source->contract());
-  choose_modes(invocation, *group, engine_options,
-               [&](config::Settings& settings, int world) {
+  choose_modes(invocation, *group, engine_options, [&](config::Settings& settings, int world) {
     return tool::draft_request(settings, family, config, draft.tied(), samples, world);
   });
   const uint64_t idle_bytes = tensor::resident_bytes();

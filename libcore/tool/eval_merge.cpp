@@ -87,9 +87,7 @@ Json whole_header(const std::vector<Part>& parts) {
 
 }  // namespace
 
-int eval_merge(app::Invocation& invocation) {
-  std::filesystem::path out = invocation.get("output");
-  const std::string& dir = invocation.positional().front();
+Merged merge_shards(app::Invocation& invocation, const std::string& dir, const std::filesystem::path& out) {
   check_output(out);
   refuse_among_inputs(out, dir);
   std::vector<Part> parts = parts_of(dir);
@@ -106,8 +104,14 @@ int eval_merge(app::Invocation& invocation) {
   auto questions = static_cast<size_t>(parts[0].scores.header.get_int("questions", 0));
   if (answered != questions) invocation.warn(fmt::format("{} of {} questions have answers", answered, questions));
   if (!invocation.plan_only()) write_atomic(out, text);
-  Json json = Json::object().set("path", out.string()).set("shards", std::ssize(parts));
-  json.set("questions", static_cast<int64_t>(answered)).set("answers", static_cast<int64_t>(answers));
+  return {.shards = parts.size(), .questions = answered, .answers = answers};
+}
+
+int eval_merge(app::Invocation& invocation) {
+  const std::filesystem::path out = invocation.get("output");
+  const Merged merged = merge_shards(invocation, invocation.positional().front(), out);
+  Json json = Json::object().set("path", out.string()).set("shards", static_cast<int64_t>(merged.shards));
+  json.set("questions", static_cast<int64_t>(merged.questions)).set("answers", static_cast<int64_t>(merged.answers));
   invocation.result(invocation.json_output() ? json.dump() : out.string());
   return 0;
 }

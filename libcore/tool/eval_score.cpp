@@ -30,22 +30,6 @@ struct Judged {
   std::string reason;
 };
 
-score::Rule rule_of(const app::Invocation& invocation) {
-  score::RuleOptions options{.allow_unfinished = invocation.has("allow-unfinished"),
-                             .last_number = invocation.has("last-number"),
-                             .pattern = invocation.get("pattern", ""),
-                             .find = {}};
-  if (!options.pattern.empty()) {
-    text::Regex regex = text::Regex::compile(options.pattern, "--pattern");
-    options.find = [regex](std::string_view text) -> std::optional<score::Span> {
-      auto found = regex.matches(text);
-      if (found.empty()) return std::nullopt;
-      return score::Span{found.back().first, found.back().second};
-    };
-  }
-  return score::make_rule(invocation.get("rule", "aime-v1"), options);
-}
-
 class Scoring {
  public:
   Scoring(app::Invocation& invocation, std::filesystem::path file)
@@ -104,10 +88,7 @@ class Scoring {
 
   void check_golds() {
     for (; checked_ < book_.size(); ++checked_) {
-      const score::Question& question = book_.questions()[checked_];
-      std::string why = rule_.refuses_gold(question.gold);
-      SF_CHECK(why.empty(), Exit::kData, "question {}: rule {} refuses the gold {}: {}", question.id, rule_.name(),
-               question.gold, why);
+      check_gold(rule_, book_.questions()[checked_]);
     }
   }
 
@@ -234,6 +215,34 @@ Json verl_json(const std::vector<score::VerlLine>& lines) {
 }
 
 }  // namespace
+
+score::Rule rule_of(const app::Invocation& invocation) {
+  score::RuleOptions options{.allow_unfinished = invocation.has("allow-unfinished"),
+                             .last_number = invocation.has("last-number"),
+                             .pattern = invocation.get("pattern", ""),
+                             .find = {}};
+  if (!options.pattern.empty()) {
+    text::Regex regex = text::Regex::compile(options.pattern, "--pattern");
+    options.find = [regex](std::string_view text) -> std::optional<score::Span> {
+      auto found = regex.matches(text);
+      if (found.empty()) return std::nullopt;
+      return score::Span{found.back().first, found.back().second};
+    };
+  }
+  return score::make_rule(invocation.get("rule", "aime-v1"), options);
+}
+
+void check_gold(const score::Rule& rule, const score::Question& question) {
+  std::string why = rule.refuses_gold(question.gold);
+  SF_CHECK(why.empty(), Exit::kData, "question {}: rule {} refuses the gold {}: {}", question.id, rule.name(),
+           question.gold, why);
+}
+
+void score_into(app::Invocation& invocation, const std::filesystem::path& answers, const std::filesystem::path& out) {
+  Scoring scoring(invocation, answers);
+  scoring.run();
+  scoring.write(out);
+}
 
 double share_option(const app::Invocation& invocation, const std::string& option) {
   std::string text = invocation.get(option);

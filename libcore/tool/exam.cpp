@@ -121,10 +121,11 @@ Exam read_exam(app::Invocation& invocation, bool need_gold) {
   return exam;
 }
 
-Json facts_of(const Exam& exam, const ckpt::Checkpoint& target) {
+Json facts_of(const Exam& exam, const ckpt::Checkpoint& target, std::optional<int64_t> step) {
   const text::Words words = text::digest_words(target.dir());
   Json facts = Json::object().set("target", target.identity());
-  if (target.manifest().step > 0) facts.set("step", target.manifest().step);
+  if (target.manifest().step > 0 && !step) step = target.manifest().step;
+  if (step) facts.set("step", *step);
   facts.set("tokenizer", words.tokenizer).set("template", words.chat_template);
   for (const auto& [key, value] : exam.facts.as_object()) facts.set(key, value);
   return facts;

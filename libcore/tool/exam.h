@@ -2,6 +2,7 @@
 // What is asked of a target and how: everything an answer depends on beside the weights. Read without LibTorch, so that
 // plans and the search for what is done already need none.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,9 @@ struct Exam {
 // line, kUsage for options that contradict.
 Exam read_exam(app::Invocation& invocation, bool need_gold);
 
-// The facts of one target's answers: the exam's, and digests of weights, tokenizer and template; "step" where the
-// target comes from a training run.
-Json facts_of(const Exam& exam, const ckpt::Checkpoint& target);
+// The facts of one target's answers: the exam's, and digests of weights, tokenizer and template; "step" as given, else
+// where the target comes from a training run.
+Json facts_of(const Exam& exam, const ckpt::Checkpoint& target, std::optional<int64_t> step = {});
 
 // Prompts as tokens, each shorter than `positions`: kData naming the question otherwise. `encoder` has the exam's
 // variables; eval.thinking is applied here.

@@ -35,14 +35,14 @@ open("nan/model.safetensors", "wb").write(data)
 P
 sf-init model nan -o nan-target >/dev/null 2>&1
 sf-init draft eagle3 --target nan-target --draft-vocab 64 --data chats.jsonl -o nan-draft >/dev/null 2>&1
-expect 65 sf-eval generate --target nan-target --questions chats.jsonl; says "not finite"
+expect 65 sf-eval generate --target nan-target --questions chats.jsonl; says "finite: the model's output is broken"
 expect 65 sf-capture features --target nan-target --draft nan-draft --data chats.jsonl -o x; says "row 0 (id c0)" "not finite"; rm -rf x .x*
 expect 65 sf-train sft -c run.toml --target nan-target --data chats.jsonl -o x --set training.max_steps=1; says "none of the 1 steps"
 [ ! -e x/latest ] || die "a run that learned nothing published a checkpoint"
 rm -rf x
 
 sf-init draft dflash --target target -o dflash0 >/dev/null 2>&1
-expect 78 sf-eval accept --target target --draft dflash0 --prompts chats.jsonl; says "dflash0 is a DFlash draft"
+expect 78 sf-eval accept --target target --draft dflash0 --prompts chats.jsonl; says "dflash0: dflash drafts are trained, not yet decoded"
 
 # A damaged checkpoint is passed over aloud; a run with no other is not begun anew.
 two=(sf-train eagle3 -c run.toml --draft draft0 --from feats -o two --set training.checkpoint_every=1 --set training.max_steps=2)

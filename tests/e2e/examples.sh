@@ -24,6 +24,8 @@ for step in 0 150; do
     { cat ../err; die "score of step $step"; }
 done
 cp step150.jsonl verdicts/
+sf-train sft --target target --data chats.jsonl --set training.max_steps=2 --set training.checkpoint_every=1 -o tuned >/dev/null 2>../err ||
+  { cat ../err; die tuned; }
 mkdir shards
 for i in 0 1; do
   sf-eval score aime/answers.jsonl --questions aime/questions.jsonl --shard $i/2 -o shards/$i.jsonl >/dev/null 2>../err ||

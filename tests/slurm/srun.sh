@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Two nodes, two ranks: the bits of --ranks 2; a killed rank ends the other with 69; the example's script resumes.
+# Two nodes, two ranks: the bits of --ranks 2; a killed rank ends the other with 69; the examples resume and fill an array.
 for tool in srun slurmctld slurmd munged setpriv; do
   type "$tool" >/dev/null 2>&1 || { echo "not run: $tool is not installed (Debian: slurm-wlm slurmctld slurmd munge)"; exit 77; }
 done
@@ -73,3 +73,19 @@ wait $job || got=$?
 [ "$got" = 0 ] || { cat job.log; die "the batch job ended with $got"; }
 grep -q 'status 137: requeued, restart 1 of at most 20' job.log || { cat job.log; die "the batch job was not requeued"; }
 grep -q 'resumed from' job.log || { cat job.log; die "the second start did not resume"; }
+
+# The array: two parts of each of three checkpoints, merged by whoever comes last; a second array finds all of it done.
+sf-train sft --target target --data chats.jsonl --set training.checkpoint_every=1 --set training.keep_checkpoints=9 \
+  --set training.max_steps=3 -o tuned >/dev/null 2>err || { cat err; die "sft"; }
+rm -rf run && mv tuned run
+cp "$here/../../man/examples/aime/questions.jsonl" "$here/../../man/examples/slurm/eval.sbatch" .
+printf '[generate]\nmax_new_tokens = 16\ntemperature = 1\n[eval]\nsamples = 2\n' >eval.toml
+for _ in 1 2; do
+  sbatch --wait --array=0-5 -o 'array-%a.log' eval.sbatch >/dev/null 2>&1 || { cat array-*.log; die "the array ended with $?"; }
+done
+grep -q 'done already' array-5.log || { cat array-5.log; die "the second array made it again"; }
+expect 0 sf-eval checkpoints run -c eval.toml --questions questions.jsonl -o once
+for whole in once/*.jsonl; do
+  cmp <(tail -n +2 "$whole") <(tail -n +2 "evals/${whole#once/}") || die "the array's verdicts differ: $whole"
+done
+[ "$(ls evals/*.jsonl | wc -l)" = 3 ] || { ls evals; die "wanted three checkpoints"; }

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/run_exams.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "score/shards.h"
+#include "tool/eval_merge.h"
+#include "tool/eval_score.h"
+
+namespace sf::tool {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t kKeyDigits = 16;
+
+// Published checkpoints alone: a temporary sibling has another name.
+std::vector<Candidate> steps_of(const fs::path& run) {
+  std::vector<Candidate> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(run, error)) {
+    const std::string name = entry.path().filename().string();
+    int64_t step = 0;
+    if (!name.starts_with("step-")) continue;
+    auto [end, bad] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+    if (bad == std::errc() && end == name.data() + name.size()) found.push_back({entry.path(), step});
+  }
+  SF_CHECK(!error, Exit::kNoInput, "{}: no directory of a run: {}", run.string(), error.message());
+  std::ranges::sort(found, {}, &Candidate::step);
+  return found;
+}
+
+}  // namespace
+
+std::vector<Candidate> candidates(const app::Invocation& invocation) {
+  const std::string& run = invocation.positional().front();
+  std::vector<Candidate> found = steps_of(run);
+  if (invocation.has("target")) found.insert(found.begin(), {invocation.get("target"), 0});
+  if (!invocation.has("nth")) return found;
+  const auto nth = static_cast<size_t>(whole_option(invocation, "nth", 0, INT64_MAX));
+  SF_CHECK(nth < found.size(), Exit::kNoInput, "--nth {}: {} has {} checkpoints, counted from 0", nth, run,
+           found.size());
+  return {found[nth]};
+}
+
+std::string checked_rule(const app::Invocation& invocation, const Exam& exam) {
+  const score::Rule rule = rule_of(invocation);
+  for (const score::Question& question : exam.book.questions()) check_gold(rule, question);
+  return rule.digest();
+}
+
+std::optional<fs::path> ExamFiles::found() const {
+  std::error_code ignored;
+  for (const fs::path& file : {whole, verdicts})
+    if (fs::is_regular_file(file, ignored)) return file;
+  return std::nullopt;
+}
+
+ExamFiles files_of(const app::Invocation& invocation, const Exam& exam, const std::string& rule,
+                   const Candidate& candidate) {
+  const Json facts = facts_of(exam, ckpt::Checkpoint::open(candidate.dir), candidate.step);
+  const std::string key = sha256_hex(facts.dump() + rule).substr(0, kKeyDigits);
+  const std::string name = fmt::format("step-{}-{}", candidate.step, key);
+  const fs::path out = invocation.get("output");
+  ExamFiles files{.whole = out / (name + ".jsonl"), .verdicts = {}, .answers = {}};
+  fs::path part = name + ".jsonl";
+  if (invocation.has("shard")) {
+    const score::Shard shard = score::parse_shard(invocation.get("shard"));
+    part = fs::path(fmt::format("{}.of-{}", name, shard.count)) / fmt::format("{}.jsonl", shard.index);
+  }
+  files.verdicts = out / part;
+  files.answers = out / "answers" / part;
+  return files;
+}
+
+fs::path settled(app::Invocation& invocation, const ExamFiles& files) {
+  if (!files.is_part() || files.found() == files.whole) return *files.found();
+  const score::Shard shard = score::parse_shard(invocation.get("shard"));
+  for (int64_t i = 0; i < shard.count; ++i)
+    if (!fs::exists(files.verdicts.parent_path() / fmt::format("{}.jsonl", i))) return files.verdicts;
+  merge_shards(invocation, files.verdicts.parent_path().string(), files.whole);
+  return files.whole;
+}
+
+int checkpoints_plan(app::Invocation& invocation) {
+  const Exam exam = read_exam(invocation, true);
+  const std::string rule = checked_rule(invocation, exam);
+  config::Settings& settings = invocation.settings();
+  for (const std::string& key : settings.unapplied())
+    settings.applied(key, settings.shown(key), "the run alone", "tool");
+  app::settle_settings(invocation);
+  for (const Candidate& candidate : candidates(invocation)) {
+    const ExamFiles files = files_of(invocation, exam, rule, candidate);
+    const std::optional<fs::path> found = files.found();
+    const std::string path = found.value_or(files.verdicts).string();
+    if (invocation.json_output())
+      invocation.result(Json::object()
+                            .set("step", candidate.step)
+                            .set("checkpoint", candidate.dir.string())
+                            .set("done", found.has_value())
+                            .set("path", path)
+                            .dump());
+    else
+      invocation.result(fmt::format("{:<10} {}  {}", candidate.step, found ? "done " : "to do", path));
+  }
+  return 0;
+}
+
+}  // namespace sf::tool

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# sf-eval checkpoints and watch: verdicts of every checkpoint of a run, made once, whole or in parts with the same rows.
+. "$(dirname "$0")/lib.sh"
+tiny_setup
+cp "$here/../../man/examples/aime/questions.jsonl" .
+printf '[generate]\nmax_new_tokens = 16\ntemperature = 1\n[eval]\nsamples = 2\n' >eval.toml
+train() { sf-train sft --target target --data chats.jsonl --set training.checkpoint_every=1 --set training.keep_checkpoints=9 \
+  --set training.max_steps=3 --set training.learning_rate=1e-2 "$@"; }
+series() { sf-eval checkpoints tuned -c eval.toml --questions questions.jsonl "$@"; }
+train -o tuned >/dev/null 2>err || { cat err; die train; }
+
+series --target target -o evals --plan >out 2>err || { cat err; die plan; }
+[ "$(grep -c 'to do' out)" = 4 ] && [ ! -e evals ] || { cat out; die "the plan"; }
+series --target target -o evals >out 2>err || { cat err; die checkpoints; }
+[ "$(wc -l <out)" = 4 ] && [ "$(sed 's/-[0-9a-f]*.jsonl//' out | xargs)" = "evals/step-0 evals/step-1 evals/step-2 evals/step-3" ] ||
+  { cat out; die "the verdicts are not named"; }
+sf-eval report evals >table 2>err || { cat err; die report; }
+for step in 0 1 2 3; do grep -q "^step $step " table || { cat table; die "no line of step $step"; }; done
+before=$(sha256sum evals/*.jsonl evals/answers/*.jsonl)
+TIMEFORMAT='%U %S'
+{ time series --nth 1 -o evals >out 2>err; } 2>spent || { cat err; die "again"; }
+says "step 2: done already"
+awk '{ exit !($1 + $2 < 1) }' spent || { cat spent; die "what is done takes a second"; }
+series --target target -o evals --plan 2>err | grep -c 'done ' | grep -qx 4 || die "the plan does not see what is done"
+expect 66 series --nth 3 -o evals; says "has 3 checkpoints, counted from 0"
+expect 66 sf-eval checkpoints nowhere --questions questions.jsonl -o evals
+echo '{"id":1,"problem":"p"}' >goldless.jsonl
+expect 65 sf-eval checkpoints tuned --questions goldless.jsonl -o evals
+says "has no gold"
+[ "$before" = "$(sha256sum evals/*.jsonl evals/answers/*.jsonl)" ] || die "what was done was made again"
+
+# In parts: the last one merges, with the rows of the whole.
+for part in 1 0; do series --nth 2 --shard $part/2 -o parts >out 2>err || { cat err; die "part $part"; }; done
+[ "$(cat out)" = "$(ls parts/*.jsonl)" ] || { cat out; die "the parts were not merged"; }
+cmp <(tail -n +2 parts/step-3-*.jsonl) <(tail -n +2 evals/step-3-*.jsonl) || die "parts give other rows"
+
+# Watching from before the run begins: the same verdicts, each once, and an end of its own.
+sf-eval watch watched -c eval.toml --questions questions.jsonl -o seen --idle 8 >paths 2>watch.err & pid=$!
+train -o watched >/dev/null 2>err || { cat err; die "train beside watch"; }
+wait $pid || { cat watch.err; die "watch ended with $?"; }
+[ "$(sort -u paths | wc -l)" = 3 ] && [ "$(wc -l <paths)" = 3 ] || { cat paths; die "watch did not make each once"; }
+for step in 1 2 3; do
+  cmp <(tail -n +2 seen/step-$step-*.jsonl) <(tail -n +2 evals/step-$step-*.jsonl) ||
+    die "watch gives other verdicts of step $step"
+done
+sf-eval watch watched -c eval.toml --questions questions.jsonl -o seen >/dev/null 2>err & pid=$!
+for _ in $(seq 400); do grep -qs "step 3: done already" err && break; sleep 0.05; done
+kill -TERM $pid; got=0; wait $pid || got=$?
+[ $got = 75 ] || { cat err; die "TERM while watching ended with $got"; }
+
+# Another setting is another key, and two verdicts of one step are no curve.
+series --nth 2 --set generate.seed=1 -o evals >out 2>err || { cat err; die "another seed"; }
+[ "$(ls evals/step-3-*.jsonl | wc -l)" = 2 ] || die "another seed has the same key"
+expect 65 sf-eval report evals; says "both claim step 3"
