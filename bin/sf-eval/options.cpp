@@ -93,7 +93,7 @@ Verb generate() {
                    "sf-eval generate --target target --questions demo/held.jsonl --limit 1"},
       .options = {{.name = "target", .value = "DIR", .help = "target checkpoint", .required = true},
                   {.name = "questions", .value = "FILE", .help = "questions or prompts, JSON Lines", .required = true},
-                  {.name = "draft", .value = "DIR", .help = "decode with this EAGLE3 draft"},
+                  {.name = "draft", .value = "DIR", .help = "decode with this draft"},
                   {.name = "samples", .value = "N", .help = "answers to each question", .setting = "eval.samples"},
                   {.name = "limit", .value = "N", .help = "only the first N questions"},
                   {.name = "shard", .value = "I/N", .help = "only part I, from 0, of N parts of the questions"},

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "ckpt/draft.h"
-#include "config/apply.h"
 #include "gen/drafter.h"
 #include "gen/speculative.h"
 #include "run/entry.h"
@@ -117,18 +116,6 @@ std::string to_text(const Json& json) {
   text += fmt::format("target forwards: {} plain, {} with the draft", json.at("target_forwards_plain").as_int(),
                       json.at("target_forwards_draft").as_int());
   return text;
-}
-
-std::unique_ptr<gen::Drafter> open_draft(app::Invocation& invocation, const ckpt::Checkpoint& files,
-                                         const gen::Target& target) {
-  const char* key = "speculation.least_confidence";
-  std::unique_ptr<gen::Drafter> draft =
-      gen::open_drafter(files, target, {.least_confidence = invocation.settings().get_float(key)});
-  if (draft->judges())
-    config::Apply(invocation.settings(), "every proposal", "gen").number(key);
-  else
-    config::Apply(invocation.settings(), "0 proposals (the draft has no confidence head)", "gen").nothing(key);
-  return draft;
 }
 
 int eval_accept(app::Invocation& invocation) {

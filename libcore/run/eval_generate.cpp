@@ -12,8 +12,9 @@ int eval_generate(app::Invocation& invocation) {
   std::optional<std::filesystem::path> out;
   if (invocation.has("output")) refuse_existing(*(out = invocation.get("output")));
   const tool::Exam exam = tool::read_exam(invocation, false);
+  const config::Apply none(invocation.settings(), "0 drafts: there is no --draft", "gen");
   if (!invocation.has("draft"))
-    config::Apply(invocation.settings(), "0 drafts: there is no --draft", "gen").nothing("speculation.draft_tokens");
+    for (const char* key : {"speculation.draft_tokens", "speculation.least_confidence"}) none.nothing(key);
   Examined done = examine(invocation, exam, invocation.get("target"), out);
   if (done.status == 0 && out)
     invocation.result(invocation.json_output() ? done.run.to_json().set("path", out->string()).dump() : out->string());

@@ -9,7 +9,6 @@
 #include "config/apply.h"
 #include "gen/speculative.h"
 #include "text/tokenizer.h"
-#include "tool/capture_wish.h"
 
 namespace sf::run {
 namespace {
@@ -52,11 +51,12 @@ class Examinee {
  private:
   void take_draft(app::Invocation& invocation) {
     const ckpt::Checkpoint files = ckpt::Checkpoint::open(invocation.get("draft"));
-    tool::check_decodable(files);
     ckpt::check_target(files, target_.checkpoint);
-    draft_.emplace(gen::Eagle3Draft::load(files, target_.model));
+    draft_ = open_draft(invocation, files, target_.model);
     draft_tokens_ = config::Apply(invocation.settings(), "each verification", "gen").whole("speculation.draft_tokens");
     facts_.set("draft", files.identity()).set("draft_tokens", draft_tokens_);
+    if (draft_->judges())
+      facts_.set("least_confidence", invocation.settings().get_float("speculation.least_confidence"));
   }
 
   Json row(size_t index, const gen::Completion& done) const {
@@ -78,7 +78,7 @@ class Examinee {
   OpenTarget target_;
   Json facts_;
   gen::GenerateOptions options_;
-  std::optional<gen::Eagle3Draft> draft_;
+  std::unique_ptr<gen::Drafter> draft_;
   int64_t draft_tokens_ = 0;
   std::vector<std::vector<int32_t>> encoded_;
 };

@@ -66,6 +66,18 @@ OpenTarget open_target(app::Invocation& invocation, const std::filesystem::path&
   return {std::move(checkpoint), std::move(encoder), std::move(model), compute};
 }
 
+std::unique_ptr<gen::Drafter> open_draft(app::Invocation& invocation, const ckpt::Checkpoint& files,
+                                         const gen::Target& target) {
+  const char* key = "speculation.least_confidence";
+  std::unique_ptr<gen::Drafter> draft =
+      gen::open_drafter(files, target, {.least_confidence = invocation.settings().get_float(key)});
+  if (draft->judges())
+    config::Apply(invocation.settings(), "every proposal", "gen").number(key);
+  else
+    config::Apply(invocation.settings(), "0 proposals (the draft has no confidence head)", "gen").nothing(key);
+  return draft;
+}
+
 gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTarget& target) {
   Apply answers(invocation.settings(), "every answer", "gen");
   gen::GenerateOptions options;

@@ -2,12 +2,14 @@
 // A target as the verbs open it: checkpoint, words and mathematics.
 #pragma once
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "app/command.h"
 #include "ckpt/checkpoint.h"
+#include "gen/drafter.h"
 #include "gen/generate.h"
 #include "gen/target.h"
 #include "text/chat.h"
@@ -25,6 +27,10 @@ struct OpenTarget {
 // `variables`: further names for its chat template, or null.
 OpenTarget open_target(app::Invocation& invocation);
 OpenTarget open_target(app::Invocation& invocation, const std::filesystem::path& dir, const Json& variables);
+
+// A draft of `target` for decoding; applies speculation.least_confidence. `target` must outlive it.
+std::unique_ptr<gen::Drafter> open_draft(app::Invocation& invocation, const ckpt::Checkpoint& files,
+                                         const gen::Target& target);
 
 // Sampling, stop ids (the target's eos, generate.stop) and limits from [generate]; every key of the section is applied.
 gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTarget& target);

@@ -41,8 +41,6 @@ expect 65 sf-train sft -c run.toml --target nan-target --data chats.jsonl -o x -
 [ ! -e x/latest ] || die "a run that learned nothing published a checkpoint"
 rm -rf x
 
-sf-init draft dflash --target target -o dflash0 >/dev/null 2>&1
-expect 78 sf-eval accept --target target --draft dflash0 --prompts chats.jsonl; says "dflash0: dflash drafts are trained, not yet decoded"
 
 # A damaged checkpoint is passed over aloud; a run with no other is not begun anew.
 two=(sf-train eagle3 -c run.toml --draft draft0 --from feats -o two --set training.checkpoint_every=1 --set training.max_steps=2)
