@@ -92,6 +92,7 @@ Verb generate() {
       .examples = {"sf-eval generate --target target --questions aime/questions.jsonl -o out.jsonl",
                    "sf-eval generate --target target --questions demo/held.jsonl --limit 1"},
       .options = {{.name = "target", .value = "DIR", .help = "target checkpoint", .required = true},
+                  {.name = "adapter", .value = "DIR", .help = "LoRA adapter that the target is merged with in memory"},
                   {.name = "questions", .value = "FILE", .help = "questions or prompts, JSON Lines", .required = true},
                   {.name = "draft", .value = "DIR", .help = "decode with this draft"},
                   {.name = "samples", .value = "N", .help = "answers to each question", .setting = "eval.samples"},

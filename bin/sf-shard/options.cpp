@@ -120,13 +120,33 @@ Verb reshard() {
   };
 }
 
+Verb merge() {
+  return {
+      .name = "merge",
+      .purpose = "a target and its LoRA adapter become one target",
+      .examples = {"sf-shard merge run-lora/latest -o merged",
+                   "sf-shard merge adapter0 --target target --keep -o merged",
+                   "sf-shard merge merged --undo -o target-again"},
+      .options = {{.name = "output", .value = "DIR", .help = "checkpoint to publish", .required = true, .letter = 'o'},
+                  {.name = "target",
+                   .value = "DIR",
+                   .help = "the adapter's target; default: where its manifest says it is"},
+                  {.name = "keep", .help = "keep what merging changes beside it, so that it can be undone"},
+                  {.name = "undo", .help = "DIR is merged, with --keep: publish its target again"}},
+      .takes_positional = true,
+      .positional_help = "DIR  adapter, or with --undo a merged checkpoint",
+      .run = sf::tool::shard_merge_verb,
+  };
+}
+
 Verb export_to() {
   return {
       .name = "export",
-      .purpose = "a model or an EAGLE3 draft for others to load, proved before it is published",
+      .purpose = "a model, an EAGLE3 draft or an adapter for others to load, proved before it is published",
       .examples = {"sf-shard export target --to hf -o model-hf",
-                   "sf-shard export run/latest --to sglang --dtype bf16 -o draft-sglang"},
-      .options = {{.name = "to", .value = "hf|sglang|vllm", .help = "who is to load it", .required = true},
+                   "sf-shard export run/latest --to sglang --dtype bf16 -o draft-sglang",
+                   "sf-shard export run-lora/latest --to peft -o adapter-peft"},
+      .options = {{.name = "to", .value = "hf|peft|sglang|vllm", .help = "who is to load it", .required = true},
                   {.name = "output", .value = "DIR", .help = "directory to publish", .required = true, .letter = 'o'},
                   {.name = "dtype", .value = "fp32|bf16|fp16", .help = "type of the parameters; default: as stored"},
                   {.name = "target",
@@ -145,13 +165,13 @@ Verb import_from() {
       .examples = {"sf-shard import model-hf -o target",
                    "sf-shard import run-step100 --target target --draft-config eagle3.json -o draft0"},
       .options = {{.name = "output", .value = "DIR", .help = "checkpoint to publish", .required = true, .letter = 'o'},
-                  {.name = "target", .value = "DIR", .help = "of a draft: the checkpoint it belongs to"},
+                  {.name = "target", .value = "DIR", .help = "of a draft or an adapter: the checkpoint it belongs to"},
                   {.name = "draft-config",
                    .value = "FILE",
                    .help = "of a draft whose source holds none: its config.json"},
                   {.name = "dtype", .value = "fp32|bf16|fp16", .help = "type of the parameters; default: as stored"}},
       .takes_positional = true,
-      .positional_help = "SOURCE  Hugging Face directory, training state, file of tensors",
+      .positional_help = "SOURCE  Hugging Face or PEFT directory, training state, file of tensors",
       .run = sf::tool::shard_import_verb,
   };
 }
@@ -159,8 +179,9 @@ Verb import_from() {
 }  // namespace
 
 const Command& command() {
-  static const Command shard = {.name = "sf-shard",
-                                .purpose = "plan runs, look at checkpoints, check and convert them",
-                                .verbs = {plan(), inspect(), verify(), diff(), reshard(), export_to(), import_from()}};
+  static const Command shard = {
+      .name = "sf-shard",
+      .purpose = "plan runs, look at checkpoints, check and convert them",
+      .verbs = {plan(), inspect(), verify(), diff(), reshard(), merge(), export_to(), import_from()}};
   return shard;
 }

@@ -2,7 +2,7 @@
 _sf_shard() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=
   if ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
-    COMPREPLY=($(compgen -W 'plan inspect verify diff reshard export import' -- "$cur"))
+    COMPREPLY=($(compgen -W 'plan inspect verify diff reshard merge export import' -- "$cur"))
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -66,9 +66,21 @@ _sf_shard() {
       esac
       options='--output --shard-bytes --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
+    merge)
+      case $prev in
+        -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
+        --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
+      esac
+      options='--output --target --keep --undo --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      ;;
     export)
       case $prev in
-        --to) COMPREPLY=($(compgen -W 'hf sglang vllm' -- "$cur")); return ;;
+        --to) COMPREPLY=($(compgen -W 'hf peft sglang vllm' -- "$cur")); return ;;
         -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --dtype) COMPREPLY=($(compgen -W 'fp32 bf16 fp16' -- "$cur")); return ;;
         --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;

@@ -42,12 +42,16 @@ Verb draft(const char* name, const char* purpose, const char* entry, std::vector
 Verb sft() {
   return {
       .name = "sft",
-      .purpose = "fine-tune every parameter of a target on chats",
+      .purpose = "fine-tune a target on chats: every parameter, or a LoRA adapter alone",
       .examples =
           {"sf-train sft --target target --data chats.jsonl --ranks 2 -o run",
-           "sf-train sft --target target --data chats.jsonl --set engine.compute_dtype=bf16 --resume auto -o tuned"},
+           "sf-train sft --target target --data chats.jsonl --set engine.compute_dtype=bf16 --resume auto -o tuned",
+           "sf-train sft --target target --adapter adapter0 --data chats.jsonl -o run-lora"},
       .options = {{.name = "target", .value = "DIR", .help = "target checkpoint to start from", .required = true},
                   {.name = "data", .value = "FILE", .help = "chats, one JSON object a line", .required = true},
+                  {.name = "adapter",
+                   .value = "DIR",
+                   .help = "LoRA adapter to start from, ours or PEFT's: it trains alone, the target is frozen"},
                   {.name = "output",
                    .value = "DIR",
                    .help = "directory of the run; its checkpoints and metrics",

@@ -112,6 +112,7 @@ _sf_train() {
       case $prev in
         --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --data) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --adapter) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --resume) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --ranks) COMPREPLY=(); return ;;
@@ -121,7 +122,7 @@ _sf_train() {
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--target --data --output --resume --ranks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--target --data --adapter --output --resume --ranks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     *)
       case $prev in

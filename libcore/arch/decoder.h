@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "arch/adapter.h"
 #include "arch/model_spec.h"
 #include "base/json.h"
 
@@ -26,6 +27,16 @@ struct Rope {
   friend bool operator==(const Rope&, const Rope&) = default;
 };
 
+// Layers whose MLP is many, of which a router chooses some for each token (models_text_scoring 3.1).
+struct Experts {
+  int64_t count = 0, chosen = 0, width = 0;  // width: of one expert's inner states
+  int64_t shared_width = 0;                  // of the expert that every token passes; 0: there is none
+  bool normalise = false;                    // the weights of those chosen add up to one
+  std::vector<bool> layers;                  // by layer: it has a router; empty: none has
+
+  friend bool operator==(const Experts&, const Experts&) = default;
+};
+
 struct Decoder {
   std::string family;        // config's model_type
   std::string architecture;  // e.g. "LlamaForCausalLM"
@@ -35,9 +46,11 @@ struct Decoder {
   Rope rope;
   std::vector<int64_t> windows;  // per layer: sliding window (a key is visible iff i - j < window), 0 = full attention
   Dtype stored = Dtype::kF32;    // config's dtype; the safetensors header is what counts when reading
+  Experts experts;
   int64_t bos = -1;
   std::vector<int64_t> eos;
 
+  bool routes(int64_t layer) const { return !experts.layers.empty() && experts.layers[static_cast<size_t>(layer)]; }
   friend bool operator==(const Decoder&, const Decoder&) = default;
 };
 
@@ -55,9 +68,9 @@ Json decoder_to_config(const Decoder& decoder);
 // lm_head). Boundaries: "ids", "positions", "hidden.0" (embedding) ... "hidden.L" (un-normed state after L blocks),
 // "final_norm", "logits".
 ModelSpec describe(const Decoder& decoder);
-// For fine-tuning: every parameter trains, and segment "head" reads hidden.L, labels and label_weight and writes loss
-// and sums.
-ModelSpec describe_training(const Decoder& decoder);
+// For fine-tuning: every parameter trains, or only A and B of the adapters if there are any; segment "head" reads
+// hidden.L, labels and label_weight and writes loss and sums.
+ModelSpec describe_training(const Decoder& decoder, std::span<const Adapter> adapters = {});
 
 // Inverse frequencies (fp64, length rotary_dims/2) and the scale on cos and sin, for a sequence of `length` tokens
 // (dynamic scaling alone depends on it). Source: models_text_scoring 1.5.

@@ -79,9 +79,10 @@ ModelSpec describe(const Decoder& decoder) {
   return Builder(decoder).build();
 }
 
-ModelSpec describe_training(const Decoder& decoder) {
+ModelSpec describe_training(const Decoder& decoder, std::span<const Adapter> adapters) {
   ModelSpec spec = describe(decoder);
   for (Parameter& parameter : spec.parameters) parameter.trainable = true;
+  if (!adapters.empty()) add_adapters(spec, adapters);
   Segment& last = spec.segments.back();
   last.reads = {fmt::format("hidden.{}", decoder.layers), "labels", "label_weight"};
   last.writes = {"loss", "sums"};

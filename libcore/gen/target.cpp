@@ -39,9 +39,9 @@ BlockShape shape_of(const arch::Decoder& d, int64_t layer) {
 
 }  // namespace
 
-Target Target::load(const ckpt::Checkpoint& checkpoint, Dtype compute) {
+Target Target::load(const ckpt::Checkpoint& checkpoint, Dtype compute, const ckpt::AdapterFiles* adapter) {
   ckpt::check_as_published(checkpoint);
-  return Target(arch::decoder_from_config(checkpoint.config()), Weights(checkpoint, compute));
+  return Target(arch::decoder_from_config(checkpoint.config()), Weights(checkpoint, compute, adapter));
 }
 
 Target::Target(const arch::Decoder& decoder, const Weights& weights)

@@ -32,8 +32,8 @@ struct States {
 class Target {
  public:
   // compute: kF32 or kBF16. kConfig for an architecture that cannot be described, kData for a missing or misshapen
-  // tensor.
-  static Target load(const ckpt::Checkpoint& checkpoint, Dtype compute);
+  // tensor. With an adapter: the target merged with it, in fp32, rounded once to `compute`.
+  static Target load(const ckpt::Checkpoint& checkpoint, Dtype compute, const ckpt::AdapterFiles* adapter = nullptr);
   Target(const arch::Decoder& decoder, const Weights& weights);
 
   const arch::Decoder& decoder() const { return decoder_; }

@@ -17,7 +17,8 @@ at::ScalarType scalar_type(Dtype dtype) {
   return at::kBFloat16;
 }
 
-Weights::Weights(const ckpt::Checkpoint& checkpoint, Dtype compute) : checkpoint_(&checkpoint), compute_(compute) {
+Weights::Weights(const ckpt::Checkpoint& checkpoint, Dtype compute, const ckpt::AdapterFiles* adapter)
+    : checkpoint_(&checkpoint), adapter_(adapter), compute_(compute) {
   scalar_type(compute);
 }
 Weights::Weights(const model::Tensors& tensors, Dtype compute) : tensors_(&tensors), compute_(compute) {
@@ -42,7 +43,11 @@ at::Tensor Weights::get(const std::string& name, const Shape& shape) const {
   if (tensors_) return tensors_->find(name)->second.detach().to(type).contiguous();
   ckpt::check_tensor(*checkpoint_, name);
   at::Tensor out = at::empty(shape, type);
-  checkpoint_->read(name, 0, numel(shape), compute_, {static_cast<std::byte*>(out.data_ptr()), out.nbytes()});
+  std::span<std::byte> bytes(static_cast<std::byte*>(out.data_ptr()), out.nbytes());
+  if (adapter_)
+    ckpt::read_merged(*checkpoint_, *adapter_, name, 0, numel(shape), compute_, bytes);
+  else
+    checkpoint_->read(name, 0, numel(shape), compute_, bytes);
   return out;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
+#include "ckpt/adapter.h"
 #include "ckpt/checkpoint.h"
 #include "model/segment.h"
 #include "ops/packed_linear.h"
@@ -17,8 +18,8 @@ at::ScalarType scalar_type(Dtype dtype);  // fp32 or bf16; kConfig otherwise
 
 class Weights {
  public:
-  // Both must outlive this object. Tensors come out in `compute` (fp32 or bf16).
-  Weights(const ckpt::Checkpoint& checkpoint, Dtype compute);
+  // All must outlive this object. Tensors come out in `compute` (fp32 or bf16), merged with `adapter` if there is one.
+  Weights(const ckpt::Checkpoint& checkpoint, Dtype compute, const ckpt::AdapterFiles* adapter = nullptr);
   Weights(const model::Tensors& tensors, Dtype compute);
 
   bool contains(const std::string& name) const;
@@ -31,6 +32,7 @@ class Weights {
 
  private:
   const ckpt::Checkpoint* checkpoint_ = nullptr;
+  const ckpt::AdapterFiles* adapter_ = nullptr;
   const model::Tensors* tensors_ = nullptr;
   Dtype compute_;
 };

@@ -3,10 +3,12 @@
 
 #include <ATen/ops/embedding.h>
 
+#include <map>
 #include <memory>
 #include <string>
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "model/rotary.h"
 #include "ops/attention.h"
 #include "ops/linear.h"
@@ -43,12 +45,16 @@ std::string hidden_name(int64_t layer) {
 // One block; owns what is constant about it.
 class Layer {
  public:
-  Layer(const arch::Decoder& decoder, int64_t index, std::shared_ptr<const Rotary> rotary)
+  Layer(const arch::Decoder& decoder, int64_t index, std::shared_ptr<const Rotary> rotary,
+        std::span<const arch::Adapter> adapters)
       : decoder_(decoder),
         index_(index),
         prefix_("model.layers." + std::to_string(index) + "."),
         window_(decoder.windows.empty() ? 0 : decoder.windows.at(static_cast<size_t>(index))),
-        rotary_(std::move(rotary)) {}
+        rotary_(std::move(rotary)) {
+    for (const arch::Adapter& adapter : adapters)
+      if (adapter.module.starts_with(prefix_)) adapters_.emplace(adapter.module.substr(prefix_.size()), adapter);
+  }
 
   Tensors operator()(const Tensors& parameters, const Tensors& boundaries) const {
     const at::Tensor& in = need(boundaries, hidden_name(index_));
@@ -66,7 +72,14 @@ class Layer {
   at::Tensor project(const Tensors& parameters, const at::Tensor& x, std::string_view module, bool biased) const {
     at::Tensor bias;
     if (biased) bias = need(parameters, prefix_ + std::string(module) + ".bias");
-    return ops::linear(x, weight(parameters, module), bias);
+    at::Tensor y = ops::linear(x, weight(parameters, module), bias);
+    auto found = adapters_.find(module);
+    if (found == adapters_.end()) return y;
+    const arch::Adapter& adapter = found->second;
+    at::Tensor low = ops::linear(x, need(parameters, adapter.a));
+    // Two operators: one that multiplies and adds rounds once in its vectors and twice at their ends.
+    return y.add(
+        ops::linear(low, need(parameters, adapter.b)).mul(fault("model.adapter_unscaled") ? 1 : adapter.scale));
   }
 
   // [B,S,n*hd] -> [B,n,S,hd], normed per head where the family does so.
@@ -105,6 +118,7 @@ class Layer {
   std::string prefix_;
   int64_t window_;
   std::shared_ptr<const Rotary> rotary_;
+  std::map<std::string, arch::Adapter, std::less<>> adapters_;  // by module within the layer: "mlp.up_proj"
 };
 
 Tensors embed(const Tensors& parameters, const Tensors& boundaries) {
@@ -122,8 +136,9 @@ Tensors head(const arch::Decoder& decoder, const Tensors& parameters, const Tens
 
 }  // namespace
 
-std::vector<Segment> decoder_segments(const arch::Decoder& decoder) {
-  const arch::ModelSpec spec = arch::describe(decoder);
+std::vector<Segment> decoder_segments(const arch::Decoder& decoder, std::span<const arch::Adapter> adapters) {
+  arch::ModelSpec spec = arch::describe(decoder);
+  if (!adapters.empty()) arch::add_adapters(spec, adapters);
   auto rotary = std::make_shared<const Rotary>(decoder.rope, decoder.head_dim, decoder.max_positions);
   SF_ASSERT(static_cast<int64_t>(spec.segments.size()) == decoder.layers + 2);
   std::vector<Segment> segments;
@@ -134,7 +149,7 @@ std::vector<Segment> decoder_segments(const arch::Decoder& decoder) {
   for (int64_t i = 0; i < decoder.layers; ++i) {
     Segment& segment = segments[static_cast<size_t>(i + 1)];
     SF_ASSERT(segment.name == "layers." + std::to_string(i));
-    segment.forward = Layer(decoder, i, rotary);
+    segment.forward = Layer(decoder, i, rotary, adapters);
   }
   return segments;
 }

@@ -48,8 +48,8 @@ Tensors head(const arch::Decoder& decoder, const std::string& table, const Tenso
 
 }  // namespace
 
-std::vector<Segment> sft_segments(const arch::Decoder& decoder) {
-  std::vector<Segment> segments = decoder_segments(decoder);
+std::vector<Segment> sft_segments(const arch::Decoder& decoder, std::span<const arch::Adapter> adapters) {
+  std::vector<Segment> segments = decoder_segments(decoder, adapters);
   const arch::Segment described = arch::describe_training(decoder).segments.back();
   SF_ASSERT(described.parameters.size() == 2);
   Segment& last = segments.back();

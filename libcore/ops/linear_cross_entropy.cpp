@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -167,8 +168,9 @@ class Head {
 // Forward found the gradients; this only carries them.
 struct Carry : torch::autograd::Function<Carry> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor&, const at::Tensor&,
-                            const at::Tensor& loss, const at::Tensor& dx, const at::Tensor& dw) {
-    context->save_for_backward({dx, dw});
+                            const at::Tensor& loss, const std::optional<at::Tensor>& dx,
+                            const std::optional<at::Tensor>& dw) {
+    context->save_for_backward({dx.value_or(at::Tensor()), dw.value_or(at::Tensor())});
     return loss.clone();
   }
 
@@ -221,7 +223,8 @@ LinearCrossEntropy linear_cross_entropy(const at::Tensor& x, const at::Tensor& w
     out.argmax.mutable_data_ptr<int64_t>()[i] = row.argmax;
   }
   out.loss = at::scalar_tensor(total, at::kFloat);
-  if (dx.defined() || dw.defined()) out.loss = Carry::apply(x, w, out.loss, dx, dw);
+  auto given = [](const at::Tensor& each) { return each.defined() ? std::optional(each) : std::nullopt; };
+  if (dx.defined() || dw.defined()) out.loss = Carry::apply(x, w, out.loss, given(dx), given(dw));
   return out;
 }
 

@@ -3,6 +3,7 @@
 // segments of room model, written once more as shadows (plan/tape.h).
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "arch/decoder.h"
@@ -44,9 +45,9 @@ struct SftBatch {
   auto operator<=>(const SftBatch&) const = default;
 };
 SftBatch full_sft_batch(int64_t rows, int64_t width);
-// `spec` is arch::describe_training(decoder) and `plan` a schedule of it.
+// `spec` is arch::describe_training(decoder, adapters) and `plan` a schedule of it.
 uint64_t sft_work(const arch::Decoder& decoder, const arch::ModelSpec& spec, const Schedule& plan,
-                  const SftBatch& batch);
+                  const SftBatch& batch, std::span<const arch::Adapter> adapters = {});
 
 // Bytes of cosines and sines that a decoder or a DFlash draft keeps from the start on (model::Rotary), once it has seen
 // a sequence of `length` tokens.

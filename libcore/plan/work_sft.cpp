@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shadow of model/sft.cpp and the blocks of model/decoder.cpp.
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -12,8 +13,11 @@ namespace {
 
 class DecoderBlock {
  public:
-  DecoderBlock(ShadowOps& ops, const arch::Decoder& decoder, int64_t index)
-      : ops_(ops), d_(decoder), index_(index), prefix_("model.layers." + std::to_string(index) + ".") {}
+  DecoderBlock(ShadowOps& ops, const arch::Decoder& decoder, int64_t index, std::span<const arch::Adapter> adapters)
+      : ops_(ops), d_(decoder), index_(index), prefix_("model.layers." + std::to_string(index) + ".") {
+    for (const arch::Adapter& adapter : adapters)
+      if (adapter.module.starts_with(prefix_)) adapters_.emplace(adapter.module.substr(prefix_.size()), adapter);
+  }
 
   NamedShades operator()(const NamedShades& p, const NamedShades& in) const {
     const Shade& before = in.at("hidden." + std::to_string(index_));
@@ -25,7 +29,11 @@ class DecoderBlock {
 
  private:
   Shade project(const NamedShades& p, const Shade& x, const std::string& module, bool biased) const {
-    return ops_.linear(x, p.at(prefix_ + module + ".weight"), biased ? &p.at(prefix_ + module + ".bias") : nullptr);
+    Shade y = ops_.linear(x, p.at(prefix_ + module + ".weight"), biased ? &p.at(prefix_ + module + ".bias") : nullptr);
+    auto adapter = adapters_.find(module);
+    if (adapter == adapters_.end()) return y;
+    Shade low = ops_.linear(x, p.at(adapter->second.a));
+    return ops_.add(y, ops_.scaled(ops_.linear(low, p.at(adapter->second.b))));
   }
   Shade heads(const NamedShades& p, const Shade& x, const std::string& module, int64_t count) const {
     Shade packed = project(p, x, "self_attn." + module + "_proj", d_.qkv_bias);
@@ -52,6 +60,7 @@ class DecoderBlock {
   const arch::Decoder& d_;
   int64_t index_;
   std::string prefix_;
+  std::map<std::string, arch::Adapter> adapters_;
 };
 
 NamedShades head(Tape& tape, ShadowOps& ops, const arch::Segment& segment, const SftBatch& batch, const NamedShades& p,
@@ -73,7 +82,7 @@ SftBatch full_sft_batch(int64_t rows, int64_t width) {
 }
 
 uint64_t sft_work(const arch::Decoder& decoder, const arch::ModelSpec& spec, const Schedule& plan,
-                  const SftBatch& batch) {
+                  const SftBatch& batch, std::span<const arch::Adapter> adapters) {
   Tape tape;
   ShadowOps ops(tape);
   std::vector<ShadowSegment> segments(spec.segments.size());
@@ -81,7 +90,7 @@ uint64_t sft_work(const arch::Decoder& decoder, const arch::ModelSpec& spec, con
     return {{"hidden.0", ops.embedding(p.begin()->second, {batch.rows, batch.width})}};
   };
   for (int64_t layer = 0; layer < decoder.layers; ++layer)
-    segments[static_cast<size_t>(layer + 1)].forward = DecoderBlock(ops, decoder, layer);
+    segments[static_cast<size_t>(layer + 1)].forward = DecoderBlock(ops, decoder, layer, adapters);
   segments.back().forward = [&](const NamedShades& p, const NamedShades& in) {
     return head(tape, ops, spec.segments.back(), batch, p, in);
   };

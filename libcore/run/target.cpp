@@ -11,6 +11,7 @@
 #include "config/apply.h"
 #include "run/entry.h"
 #include "text/tokenizer.h"
+#include "tool/open_adapter.h"
 #include "tool/prompts.h"
 
 namespace sf::run {
@@ -61,7 +62,8 @@ OpenTarget open_target(app::Invocation& invocation, const std::filesystem::path&
   Dtype compute = *dtype_from_config(settings.get_string("target.compute_dtype"));
   ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(dir);
   text::ChatEncoder encoder = text::ChatEncoder::open(checkpoint.dir(), variables);
-  gen::Target model = gen::Target::load(checkpoint, compute);
+  std::optional<ckpt::AdapterFiles> adapter = tool::open_adapter(invocation, checkpoint);
+  gen::Target model = gen::Target::load(checkpoint, compute, adapter ? &*adapter : nullptr);
   Apply(settings, fmt::format("{} layers", model.decoder().layers), "gen").word("target.compute_dtype");
   return {std::move(checkpoint), std::move(encoder), std::move(model), compute};
 }

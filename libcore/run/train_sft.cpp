@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// sf-train sft: chats -> windows -> steps of every parameter of a target, on one rank or many.
+// sf-train sft: chats -> windows -> steps of every parameter of a target, or of an adapter, on one rank or many.
 #include <algorithm>
 
 #include "arch/decoder.h"
 #include "base/error.h"
 #include "base/present.h"
+#include "ckpt/adapter.h"
 #include "ckpt/checkpoint.h"
+#include "ckpt/draft.h"
 #include "config/apply.h"
 #include "data/feed.h"
 #include "engine/engine.h"
@@ -16,6 +18,7 @@
 #include "run/training.h"
 #include "tensor/memory.h"
 #include "tool/chats.h"
+#include "tool/open_adapter.h"
 #include "tool/plan_request.h"
 #include "train/loop.h"
 #include "train/sft.h"
@@ -30,13 +33,20 @@ struct Model {
   ckpt::Checkpoint files;
   text::ChatEncoder encoder;
   arch::Decoder decoder;
+  std::optional<ckpt::AdapterFiles> adapter;  // none: every parameter trains
+  std::vector<arch::Adapter> adapters;
 };
 
 Model open_model(app::Invocation& invocation) {
   ckpt::Checkpoint files = ckpt::Checkpoint::open(invocation.get("target"));
   text::ChatEncoder encoder = text::ChatEncoder::open(files.dir());
   arch::Decoder decoder = arch::decoder_from_config(files.config());
-  return {std::move(files), std::move(encoder), std::move(decoder)};
+  std::optional<ckpt::AdapterFiles> adapter = tool::open_adapter(invocation, files);
+  SF_CHECK(!adapter || adapter->lora().dropout == 0, Exit::kConfig,
+           "{}: lora_dropout is {}: training without dropout only; set it to 0", invocation.get("adapter"),
+           adapter ? adapter->lora().dropout : 0);
+  std::vector<arch::Adapter> adapters = tool::adapters_in(adapter);
+  return {std::move(files), std::move(encoder), std::move(decoder), std::move(adapter), std::move(adapters)};
 }
 
 stream::Contract contract_of(const Model& model, const tool::Chats& chats, Dtype compute) {
@@ -52,8 +62,9 @@ stream::Contract contract_of(const Model& model, const tool::Chats& chats, Dtype
   return contract;
 }
 
-void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const ckpt::Checkpoint& files) {
+void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const Model& model) {
   for (const arch::Parameter& parameter : spec.parameters) {
+    const ckpt::Checkpoint& files = model.adapter && parameter.trainable ? model.adapter->files() : model.files;
     SF_CHECK(files.contains(parameter.name) && files.info(parameter.name).shape == parameter.shape, Exit::kData,
              "{}: wanted {} {}, found {}", files.dir().string(), parameter.name, to_string(parameter.shape),
              files.contains(parameter.name) ? to_string(files.info(parameter.name).shape) : "nothing");
@@ -61,6 +72,18 @@ void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const 
       files.read(parameter.name, lo, hi, Dtype::kF32, std::as_writable_bytes(to));
     });
   }
+}
+
+// Of an adapter: its own files, PEFT's settings as they came, and the target that they belong to.
+void as_adapter(const Model& model, train::CheckpointOptions& options) {
+  options.model_config = model.adapter->files().config();
+  ckpt::Manifest manifest;
+  ckpt::set_target(manifest, {model.files.identity(),
+                              model.encoder.tokenizer_digest(),
+                              model.encoder.template_digest(),
+                              fs::canonical(model.files.dir()).string(),
+                              {}});
+  options.extra = manifest.extra;
 }
 
 // Checkpoints are targets themselves: fp32 weights, words and template beside them.
@@ -72,6 +95,12 @@ train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const M
                                    .contract = contract.to_json(),
                                    .config = settings.resolved(),
                                    .numerics = numerics(invocation)};
+  options.seed = static_cast<uint64_t>(config::Apply(settings, "the manifest", "train").whole("training.seed"));
+  options.keep = config::Apply(settings, options.run_dir.string(), "train").whole("training.keep_checkpoints");
+  if (model.adapter) {
+    as_adapter(model, options);
+    return options;
+  }
   arch::Decoder stored = model.decoder;
   stored.stored = Dtype::kF32;
   const Json ours = arch::decoder_to_config(stored);
@@ -82,8 +111,6 @@ train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const M
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
                            "generation_config.json"})
     if (is_present(model.files.dir() / name)) options.side_files.push_back(model.files.dir() / name);
-  options.seed = static_cast<uint64_t>(config::Apply(settings, "the manifest", "train").whole("training.seed"));
-  options.keep = config::Apply(settings, options.run_dir.string(), "train").whole("training.keep_checkpoints");
   return options;
 }
 
@@ -98,12 +125,12 @@ int train_sft(app::Invocation& invocation) {
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
   Model model = open_model(invocation);
   engine::EngineOptions engine_options = apply_engine(invocation, {});
-  config::Apply without(invocation.settings(), "0 drafts (a target is trained)", "run");
+  config::Apply without(invocation.settings(), "0 drafts (a target or an adapter is trained)", "run");
   without.nothing("training.reference_quirks");
   for (const DraftVerb* draft : draft_verbs())
     for (std::string_view key : draft->settings) without.nothing(key);
-  arch::ModelSpec spec = arch::describe_training(model.decoder);
-  std::vector<model::Segment> segments = model::sft_segments(model.decoder);
+  arch::ModelSpec spec = arch::describe_training(model.decoder, model.adapters);
+  std::vector<model::Segment> segments = model::sft_segments(model.decoder, model.adapters);
   tool::Chats chats = tool::read_chats(invocation, model.encoder, model.decoder.max_positions);
   int64_t longest = chats.longest();
   std::unique_ptr<comm::Group> group = make_group(invocation);
@@ -112,7 +139,7 @@ int train_sft(app::Invocation& invocation) {
   stream::Contract contract = contract_of(model, chats, engine_options.schedule.compute);
   std::unique_ptr<stream::Source> source = tool::chat_source(std::move(chats), contract);
   choose_modes(invocation, *group, engine_options, [&](config::Settings& settings, int world) {
-    return tool::sft_request(settings, model.decoder, {.width = longest}, world);
+    return tool::sft_request(settings, model.decoder, model.adapters, {.width = longest}, world);
   });
   const uint64_t idle_bytes = tensor::resident_bytes();
   engine::Engine engine(*group, spec, segments, engine_options);
@@ -122,7 +149,8 @@ int train_sft(app::Invocation& invocation) {
     const at::Tensor& ids = batch.at("ids");
     seen = std::max(seen, ids.size(1));
     int64_t labels = batch.at("labels").ge(0).sum().item<int64_t>();
-    return plan::sft_work(model.decoder, spec, engine.schedule(), {ids.size(0), ids.size(1), labels}) +
+    const plan::SftBatch shape{ids.size(0), ids.size(1), labels};
+    return plan::sft_work(model.decoder, spec, engine.schedule(), shape, model.adapters) +
            plan::rotary_bytes(model.decoder.head_dim, seen);
   };
   train::Checkpoints checkpoints(checkpoint_options(invocation, model, spec, contract));
@@ -132,7 +160,7 @@ int train_sft(app::Invocation& invocation) {
   };
   data::Feed feed(*source, collate, kDataWait);
   app::settle_settings(invocation);
-  load_parameters(engine, spec, model.files);
+  load_parameters(engine, spec, model);
   train::Progress progress = resume(invocation, run, checkpoints, engine, contract);
   RunReport report(invocation, engine, run, progress.step, loop_options.steps);
   train::Loop loop(engine, feed, objective, checkpoints, loop_options, report.sink(),

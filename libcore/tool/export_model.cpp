@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "arch/adapter.h"
 #include "arch/decoder.h"
 #include "arch/drafts.h"
 #include "base/error.h"
@@ -105,6 +106,27 @@ Outgoing outgoing_draft(const TensorSet& set, const ExportOptions& options) {
   return out;
 }
 
+// An adapter's files are PEFT's already; a run's moments stay behind.
+Outgoing outgoing_adapter(const TensorSet& set, const ExportOptions& options) {
+  SF_CHECK(options.to != "hf", Exit::kUsage, "{} is an adapter: export it --to peft, or sf-shard merge it first",
+           set.path.string());
+  arch::Lora lora = arch::lora_from_config(set.config);
+  Outgoing out;
+  for (const std::string& name : set.checkpoint->names()) add(out, wanted(set, name), name, options.dtype);
+  out.config = set.config;
+  out.check_config = [lora](const Json& config) {
+    SF_CHECK(arch::lora_from_config(config) == lora, Exit::kSoftware,
+             "adapter_config.json reads back as another adapter");
+  };
+  return out;
+}
+
+Outgoing outgoing(const TensorSet& set, const ExportOptions& options) {
+  if (arch::is_adapter_config(set.config)) return outgoing_adapter(set, options);
+  SF_CHECK(options.to != "peft", Exit::kUsage, "{} is no adapter: --to peft takes only those", set.path.string());
+  return arch::find_draft_family(set.config) ? outgoing_draft(set, options) : outgoing_model(set, options);
+}
+
 // The keys a server asks for, and none it would stumble over.
 void prove_draft_keys(const TensorSet& found, const std::string& to) {
   const arch::DraftFamily& family = arch::draft_family(found.config);
@@ -145,9 +167,9 @@ fs::path export_model(const ExportOptions& options) {
   TensorSet set = open_tensors(options.checkpoint);
   SF_CHECK(set.checkpoint, Exit::kData, "{} is no checkpoint directory", options.checkpoint.string());
   bool draft = arch::find_draft_family(set.config) != nullptr;
-  Outgoing out = draft ? outgoing_draft(set, options) : outgoing_model(set, options);
+  Outgoing out = outgoing(set, options);
   ckpt::Publisher publisher(options.out);
-  if (!draft) copy_side_files(options.checkpoint, publisher.dir());
+  if (!draft && !arch::is_adapter_config(set.config)) copy_side_files(options.checkpoint, publisher.dir());
   std::map<std::string, std::string> metadata;
   if (std::string identity = set.checkpoint->manifest().identity; !identity.empty())
     metadata = {{"shardforge_identity", identity},
@@ -157,7 +179,7 @@ fs::path export_model(const ExportOptions& options) {
     if (draft) prove_draft_keys(open_tensors(dir), options.to);
   });
   options.report.say(
-      fmt::format("{} tensors read back and proved: names, shapes, values, config.json", out.origin.size()));
+      fmt::format("{} tensors read back and proved: names, shapes, values, configuration", out.origin.size()));
   return published;
 }
 

@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "arch/adapter.h"
+#include "arch/decoder.h"
 #include "arch/drafts.h"
 #include "arch/eagle3.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/present.h"
+#include "ckpt/adapter.h"
 #include "ckpt/draft.h"
 #include "text/chat.h"
 #include "tool/compare_values.h"
@@ -130,14 +133,20 @@ void check_tensors(const TensorSet& set, const arch::ModelSpec& spec) {
   SF_CHECK(faults.empty(), Exit::kData, "{}: {}", set.path.string(), fmt::join(faults, "; "));
 }
 
-ckpt::Manifest manifest_of(const ImportOptions& options, const TensorSet& set, const ckpt::Checkpoint& target,
-                           const arch::ModelSpec& spec) {
+ckpt::TargetLink link_to(const ckpt::Checkpoint& target) {
+  text::ChatEncoder encoder = text::ChatEncoder::open(target.dir());
+  return {target.identity(),
+          encoder.tokenizer_digest(),
+          encoder.template_digest(),
+          fs::canonical(target.dir()).string(),
+          {}};
+}
+
+ckpt::Manifest manifest_of(const TensorSet& set, const ckpt::Checkpoint& target, const arch::ModelSpec& spec) {
   ckpt::Manifest manifest;
   manifest.kind = "draft";
-  text::ChatEncoder encoder = text::ChatEncoder::open(options.target);
-  ckpt::TargetLink link{target.identity(), encoder.tokenizer_digest(), encoder.template_digest(),
-                        fs::canonical(options.target).string(),
-                        taken_of(set.config, arch::decoder_from_config(target.config()))};
+  ckpt::TargetLink link = link_to(target);
+  link.taken = taken_of(set.config, arch::decoder_from_config(target.config()));
   for (const arch::Buffer& b : spec.buffers)
     if (!b.stored) manifest.recompute.push_back(b.name);
   manifest.extra.set("algorithm", arch::draft_family(set.config).name);
@@ -217,6 +226,7 @@ fs::path import_model(const ImportOptions& options) {
   std::error_code ignored;
   SF_CHECK(fs::exists(options.source, ignored), Exit::kNoInput, "{}: no such file or directory",
            options.source.string());
+  if (is_adapter(options.source)) return import_adapter(options);
   if (is_draft(options)) return import_draft(options);
   InitModelOptions model{
       .source = options.source, .out = options.out, .dtype = options.dtype, .report = options.report};

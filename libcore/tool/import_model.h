@@ -12,16 +12,17 @@ namespace sf::tool {
 struct ImportOptions {
   // Of a model: a Hugging Face directory (safetensors, or pickled weights). Of an EAGLE3 draft: a Hugging Face
   // directory (as sglang, vLLM or SpecForge have it), a training state of SpecForge or the directory that holds one, or
-  // any file of safetensors or torch.save with its tensors.
+  // any file of safetensors or torch.save with its tensors. Of an adapter: a directory as PEFT saves it.
   std::filesystem::path source, out;
-  std::filesystem::path target;        // of a draft: the checkpoint it belongs to
+  std::filesystem::path target;        // of a draft or an adapter: the checkpoint it belongs to
   std::filesystem::path draft_config;  // of a draft whose source has no config.json
   std::optional<Dtype> dtype;          // of the parameters; default: as stored
   Reporter report;
 };
 
 // Returns the checkpoint published. Errors as init_model; kData: tensors missing, left over or misshapen (all listed),
-// a vocabulary map that contradicts itself, or an embedding that is not the target's; kUsage: a draft without --target.
+// a vocabulary map that contradicts itself, or an embedding that is not the target's; kUsage: a draft or an
+// adapter without --target.
 std::filesystem::path import_model(const ImportOptions& options);
 
 }  // namespace sf::tool

@@ -174,12 +174,13 @@ PlanRequest draft_request(config::Settings& settings, const arch::DraftFamily& f
   return request;
 }
 
-PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model, const Samples& samples, int world) {
-  PlanRequest request = request_of(settings, "sft", arch::describe_training(model), samples.width, world);
+PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model,
+                        const std::vector<arch::Adapter>& adapters, const Samples& samples, int world) {
+  PlanRequest request = request_of(settings, "sft", arch::describe_training(model, adapters), samples.width, world);
   request.load.input_bytes = 3 * tensor_bytes(request.rows * request.width, Dtype::kI64) + plan::kAlign;
   request.load.constant_bytes = plan::rotary_bytes(model.head_dim, request.width);
-  request.work = [model, spec = request.spec, batch = plan::full_sft_batch(request.rows, request.width)](
-                     const plan::Schedule& schedule) { return plan::sft_work(model, spec, schedule, batch); };
+  request.work = [model, adapters, spec = request.spec, batch = plan::full_sft_batch(request.rows, request.width)](
+                     const plan::Schedule& schedule) { return plan::sft_work(model, spec, schedule, batch, adapters); };
   return request;
 }
 
@@ -192,7 +193,7 @@ PlanRequest plan_request(config::Settings& settings, int world) {
   std::optional<arch::Decoder> target;
   if (target_config.is_object()) target = arch::decoder_from_config(target_config);
   Samples samples = apply_samples(settings);
-  if (algorithm == "sft") return sft_request(settings, *target, samples, world);
+  if (algorithm == "sft") return sft_request(settings, *target, {}, samples, world);
   Json config = draft_config.is_object() ? draft_config : new_draft(settings, algorithm, *target);
   const arch::DraftFamily& family = arch::draft_family_named(algorithm);
   arch::DraftInput input = family.input(config);

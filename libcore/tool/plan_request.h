@@ -25,7 +25,8 @@ Samples apply_samples(config::Settings& settings);
 // From the shapes of what is trained and [training], [engine], [shard]; micro-batches are taken as full.
 PlanRequest draft_request(config::Settings& settings, const arch::DraftFamily& family, const Json& config, bool tied,
                           const Samples& samples, int world);
-PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model, const Samples& samples, int world);
+PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model,
+                        const std::vector<arch::Adapter>& adapters, const Samples& samples, int world);
 
 // plan.algorithm, plan.target and plan.draft say which. kConfig naming the key for shapes that do not fit each other.
 PlanRequest plan_request(config::Settings& settings, int world);

@@ -14,6 +14,7 @@
 #include "tool/apply_schedule.h"
 #include "tool/chats.h"
 #include "tool/draft_files.h"
+#include "tool/open_adapter.h"
 #include "tool/plan_compute.h"
 #include "tool/plan_request.h"
 #include "tool/run_dir.h"
@@ -77,8 +78,10 @@ int train_sft_plan(app::Invocation& invocation) {
   arch::Decoder shape = arch::decoder_from_config(target.config());
   Chats chats = read_chats(invocation, encoder, shape.max_positions);
   Samples samples{.width = chats.longest()};
-  return plan_run(invocation,
-                  [&](config::Settings& settings, int world) { return sft_request(settings, shape, samples, world); });
+  std::vector<arch::Adapter> adapters = adapters_in(open_adapter(invocation, target));
+  return plan_run(invocation, [&](config::Settings& settings, int world) {
+    return sft_request(settings, shape, adapters, samples, world);
+  });
 }
 
 }  // namespace sf::tool

@@ -18,6 +18,7 @@
 #include "tool/init_lora.h"
 #include "tool/init_model.h"
 #include "tool/memory_limit.h"
+#include "tool/merge_adapter.h"
 #include "tool/reshard.h"
 #include "tool/shard_diff.h"
 #include "tool/shard_inspect.h"
@@ -256,6 +257,21 @@ int shard_reshard_verb(app::Invocation& invocation) {
     options.shard_bytes = bytes_from_text(invocation.get("shard-bytes"), "--shard-bytes");
   end_if_asked(invocation);  // from here on a stop waits for the end of a piece of work
   publish(invocation, [&] { return reshard(options); });
+  return 0;
+}
+
+int shard_merge_verb(app::Invocation& invocation) {
+  MergeOptions options{.adapter = invocation.positional().front(),
+                       .out = invocation.get("output"),
+                       .target = invocation.get("target", ""),
+                       .keep = invocation.has("keep"),
+                       .report = reporter(invocation)};
+  bool undo = invocation.has("undo");
+  SF_CHECK(!undo || (!options.keep && options.target.empty()), Exit::kUsage,
+           "--undo needs neither --target nor --keep: all is in the merged checkpoint");
+  end_if_asked(invocation);  // from here on a stop waits for the end of a piece of work
+  publish(invocation,
+          [&] { return undo ? unmerge(options.adapter, options.out, options.report) : merge_adapter(options); });
   return 0;
 }
 

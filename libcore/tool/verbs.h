@@ -15,5 +15,6 @@ int shard_diff_verb(app::Invocation& invocation);    // 1: something differs
 int shard_export_verb(app::Invocation& invocation);
 int shard_import_verb(app::Invocation& invocation);
 int shard_reshard_verb(app::Invocation& invocation);
+int shard_merge_verb(app::Invocation& invocation);
 
 }  // namespace sf::tool

@@ -23,7 +23,6 @@ std::map<std::string, Checker>& checkers() {
 // Kinds of later work; each becomes a checker when its mathematics is built.
 const std::map<std::string, std::string> kNotBuilt = {{"hf_forward_moe", "mixture of experts"},
                                                       {"hf_forward_hybrid", "hybrid families"},
-                                                      {"peft_lora", "LoRA"},
                                                       {"peft_lora_experts", "LoRA"},
                                                       {"peft_lora_hybrid", "LoRA"},
                                                       {"mrope", "multimodal positions"},

@@ -110,6 +110,26 @@ TEST_P(SftWork, OfARoundIsPredictedWithinThreePercentAndNeverBelow) {
   expect_close({predicted, measure(engine, spec, batch, "sums")});
 }
 
+TEST(LoraWork, OfARoundIsPredictedWithinThreePercentAndNeverBelow) {
+  tensor::install_allocator();
+  const int64_t rows = 2, width = 60;
+  arch::Decoder decoder = decoder_of(0);
+  arch::Lora lora{.rank = 6, .alpha = 12, .targets = {{}, arch::kAllLinear}};
+  std::vector<arch::Adapter> adapters = arch::adapters_of(lora, arch::describe(decoder));
+  arch::ModelSpec spec = arch::describe_training(decoder, adapters);
+  model::Tensors batch{{"ids", at::full({rows, width}, 3, at::kLong)},
+                       {"labels", at::full({rows, width}, 5, at::kLong)},
+                       {"positions", at::arange(width, at::kLong).expand({rows, width}).contiguous()},
+                       {"label_weight", at::scalar_tensor(0.01, at::kFloat)}};
+  for (Mode mode : {Mode::kKeep, Mode::kRecompute})
+    for (Dtype compute : {Dtype::kF32, Dtype::kBF16}) {
+      auto group = comm::make_single();
+      Engine engine(*group, spec, model::sft_segments(decoder, adapters), options_of(compute, mode));
+      uint64_t predicted = plan::sft_work(decoder, spec, engine.schedule(), {rows, width, rows * width}, adapters);
+      expect_close({predicted, measure(engine, spec, batch, "sums")});
+    }
+}
+
 const auto kCases = ::testing::Values(
     Case{"keep", Mode::kKeep, Dtype::kF32}, Case{"keep_bf16", Mode::kKeep, Dtype::kBF16},
     Case{"recompute", Mode::kRecompute, Dtype::kF32}, Case{"recompute_bf16", Mode::kRecompute, Dtype::kBF16},

@@ -46,10 +46,10 @@ at::Tensor ids_of(int64_t rows, int64_t length, uint64_t seed) {
 }
 
 Tensors run(const arch::Decoder& decoder, const Tensors& weights, const at::Tensor& ids, const at::Tensor& positions,
-            const at::Tensor& mask = {}) {
+            const at::Tensor& mask = {}, std::span<const arch::Adapter> adapters = {}) {
   Tensors boundaries{{"ids", ids}, {"positions", positions}};
   if (mask.defined()) boundaries["attention_mask"] = mask;
-  for (const Segment& segment : decoder_segments(decoder)) {
+  for (const Segment& segment : decoder_segments(decoder, adapters)) {
     Tensors own, read;
     for (const std::string& name : segment.parameters) {
       auto found = weights.find(name);
@@ -142,6 +142,23 @@ TEST(Decoder, GradientsReachEveryParameter) {
     ASSERT_TRUE(tensor.grad().defined()) << name;
     EXPECT_GT(tensor.grad().abs().max().item<float>(), 0) << name;
   }
+}
+
+TEST(Adapters, GiveWhatTheMergedWeightsGive) {
+  const arch::Decoder d = small();
+  arch::Lora lora{.rank = 3, .alpha = 6, .targets = {{}, arch::kAllLinear}};
+  const std::vector<arch::Adapter> adapters = arch::adapters_of(lora, arch::describe(d));
+  Tensors weights = weights_of(d), merged = weights;
+  for (const arch::Parameter& p : arch::parameters_of(adapters)) weights[p.name] = random(p.name, p.shape, 0.1f, 0);
+  for (const arch::Adapter& a : adapters)
+    merged[a.parameter] = merged[a.parameter].add(weights[a.b].matmul(weights[a.a]).mul(a.scale));
+  const at::Tensor ids = ids_of(2, 9, 1);
+  const at::Tensor found = run(d, weights, ids, counting(2, 9), {}, adapters).at("logits");
+  const at::Tensor wanted = run(d, merged, ids, counting(2, 9)).at("logits");
+  const at::Tensor plain = run(d, weights, ids, counting(2, 9)).at("logits");
+  // Three layers of sums in another order, of logits of some units.
+  EXPECT_LT(found.sub(wanted).abs().max().item<float>(), 1e-4f);
+  EXPECT_GT(found.sub(plain).abs().max().item<float>(), 1e-1f);
 }
 
 }  // namespace

@@ -93,6 +93,15 @@ TEST(LinearCrossEntropy, WithoutGradientsItIsTheSameLoss) {
   EXPECT_TRUE(without.argmax.equal(at::argmax(ops::linear(x.detach(), w.detach()), 1)));
 }
 
+TEST(LinearCrossEntropy, AFrozenTableOrFrozenStatesLeaveTheOtherGradientAsItIs) {
+  const at::Tensor x = leaf({6, 16}), w = leaf({40, 16}), labels = at::randint(40, {6}), ones = at::full({6}, 1.0f);
+  const auto both = torch::autograd::grad({linear_cross_entropy(x, w, labels, ones).loss}, {x, w});
+  const auto dx = torch::autograd::grad({linear_cross_entropy(x, w.detach(), labels, ones).loss}, {x});
+  const auto dw = torch::autograd::grad({linear_cross_entropy(x.detach(), w, labels, ones).loss}, {w});
+  EXPECT_TRUE(dx[0].equal(both[0]));
+  EXPECT_TRUE(dw[0].equal(both[1]));
+}
+
 TEST(LinearCrossEntropy, UpstreamScalarsScaleTheGradients) {
   const at::Tensor x = leaf({4, 8}), w = leaf({20, 8}), labels = at::randint(20, {4}), ones = at::full({4}, 1.0f);
   const auto once = torch::autograd::grad({linear_cross_entropy(x, w, labels, ones).loss}, {x, w});

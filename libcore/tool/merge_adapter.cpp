@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/merge_adapter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "arch/decoder.h"
+#include "base/error.h"
+#include "base/present.h"
+#include "ckpt/adapter.h"
+#include "ckpt/draft.h"
+#include "tool/model_source.h"
+
+namespace sf::tool {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kKept = "unmerged.safetensors";  // the target's own bytes of what was merged
+constexpr int64_t kPiece = int64_t{1} << 20;           // elements merged at once
+
+struct Changed {
+  int64_t values = 0, of = 0;
+};
+
+int64_t differing(std::span<const std::byte> a, std::span<const std::byte> b, size_t size) {
+  int64_t count = 0;
+  for (size_t at = 0; at < a.size(); at += size) count += std::memcmp(a.data() + at, b.data() + at, size) != 0;
+  return count;
+}
+
+void write_merged(const ckpt::Checkpoint& target, const ckpt::AdapterFiles& adapter, const std::string& name,
+                  const ckpt::TensorSource::Sink& sink, Changed& changed) {
+  const ckpt::TensorInfo info = target.info(name);
+  const int64_t all = numel(info.shape);
+  const size_t size = size_of(info.dtype);
+  std::vector<std::byte> before, after;
+  for (int64_t lo = 0; lo < all; lo += kPiece) {
+    int64_t hi = std::min(all, lo + kPiece);
+    before.resize(static_cast<size_t>(hi - lo) * size);
+    after.resize(before.size());
+    target.read(name, lo, hi, info.dtype, before);
+    ckpt::read_merged(target, adapter, name, lo, hi, info.dtype, after);
+    changed.values += differing(before, after, size);
+    sink(std::span<const std::byte>(after));
+  }
+  changed.of += all;
+}
+
+ckpt::TensorSource as_stored(const std::string& name, const ckpt::SafetensorsFile& file, const ckpt::TensorInfo& info) {
+  return {name, info.dtype, info.shape,
+          [&file, info](const ckpt::TensorSource::Sink& sink) { file.stream(info, sink); }};
+}
+
+fs::path target_path(const MergeOptions& options) {
+  if (!options.target.empty()) return options.target;
+  fs::path path = ckpt::target_of(ckpt::Checkpoint::open(options.adapter)).path;
+  SF_CHECK(is_present(path), Exit::kNoInput, "the target of adapter {} is not at {}; give --target DIR",
+           options.adapter.string(), path.string());
+  return path;
+}
+
+void keep_unmerged(const fs::path& dir, const ckpt::Checkpoint& target, const ckpt::AdapterFiles& adapter) {
+  std::vector<ckpt::TensorInfo> declared;
+  for (const arch::Adapter& each : adapter.adapters()) {
+    const ckpt::TensorInfo info = target.info(each.parameter);
+    declared.push_back({each.parameter, info.dtype, info.shape, 0, 0});
+  }
+  std::stable_sort(declared.begin(), declared.end(),
+                   [](const auto& a, const auto& b) { return size_of(a.dtype) > size_of(b.dtype); });
+  ckpt::SafetensorsWriter writer(dir / kKept, declared, {});
+  for (const ckpt::TensorInfo& each : declared) {
+    auto [file, info] = target.place(each.name);
+    file->stream(info, [&](const ckpt::Piece& piece) { writer.append(piece); });
+  }
+  writer.finish();
+}
+
+ckpt::Manifest merged_manifest(const ckpt::Checkpoint& target, const ckpt::AdapterFiles& adapter) {
+  ckpt::Manifest manifest = target.manifest();
+  manifest.kind = "target";
+  manifest.aliases = target.aliases();
+  if (!target.has_manifest()) {
+    for (const arch::Buffer& buffer : arch::describe(arch::decoder_from_config(target.config())).buffers)
+      if (!buffer.stored) manifest.recompute.push_back(buffer.name);
+  }
+  Json merged = Json::object();
+  merged.set("target", target.identity()).set("adapter", adapter.files().identity());
+  manifest.extra.set("merged", merged.set("step", adapter.files().manifest().step));
+  return manifest;
+}
+
+void say_changed(const Changed& changed, const Reporter& report) {
+  std::string text = fmt::format("{} of {} values of adapted parameters changed", changed.values, changed.of);
+  if (2 * changed.values >= changed.of) return report.say(text);
+  report.warn(text + ": what the adapter adds is below the spacing of the target's type");
+}
+
+}  // namespace
+
+fs::path merge_adapter(const MergeOptions& options) {
+  ckpt::Checkpoint target = ckpt::Checkpoint::open(target_path(options));
+  ckpt::AdapterFiles adapter =
+      ckpt::AdapterFiles::open(options.adapter, arch::describe(arch::decoder_from_config(target.config())));
+  if (adapter.files().has_manifest()) ckpt::check_target(adapter.files(), target);
+  ckpt::Publisher publisher(options.out);
+  copy_side_files(target.dir(), publisher.dir());
+  if (options.keep) keep_unmerged(publisher.dir(), target, adapter);
+  Changed changed;
+  std::vector<ckpt::TensorSource> tensors;
+  for (const std::string& name : target.names()) {
+    auto [file, info] = target.stored_place(name);
+    ckpt::TensorSource source = as_stored(name, *file, info);
+    if (adapter.find(name))
+      source.write = [&, name](const auto& sink) { write_merged(target, adapter, name, sink, changed); };
+    tensors.push_back(std::move(source));
+  }
+  fs::path published = publisher.commit(tensors, target.config(), merged_manifest(target, adapter));
+  say_changed(changed, options.report);
+  return published;
+}
+
+fs::path unmerge(const fs::path& dir, const fs::path& out, const Reporter& report) {
+  ckpt::Checkpoint merged = ckpt::Checkpoint::open(dir);
+  const Json* what = merged.manifest().extra.find("merged");
+  SF_CHECK(what && is_present(dir / kKept), Exit::kData, "{} {}", dir.string(),
+           what ? "did not keep what merging changed: merge with --keep to be able to undo it"
+                : "is no merged checkpoint: its manifest names no adapter");
+  ckpt::SafetensorsFile kept = ckpt::SafetensorsFile::open(dir / kKept);
+  std::vector<ckpt::TensorSource> tensors;
+  for (const std::string& name : merged.names()) {
+    auto [file, info] = merged.stored_place(name);
+    const ckpt::TensorInfo* own = kept.find(name);
+    tensors.push_back(own ? as_stored(name, kept, *own) : as_stored(name, *file, info));
+  }
+  ckpt::Publisher publisher(out);
+  copy_side_files(dir, publisher.dir());
+  ckpt::Manifest manifest = merged.manifest();
+  auto& members = manifest.extra.as_object();
+  std::erase_if(members, [](const auto& member) { return member.first == "merged"; });
+  std::string wanted = what->get_string("target", "");
+  fs::path published = publisher.commit(tensors, merged.config(), manifest);
+  std::string found = ckpt::Checkpoint::open(published).manifest().identity;
+  SF_CHECK(found == wanted, Exit::kData, "{} has identity {:.16}, the target that was merged had {:.16}: {} is damaged",
+           published.string(), found, wanted, dir.string());
+  report.say(fmt::format("{} tensors brought back, identity {:.16} as before the merge", kept.tensors().size(), found));
+  return published;
+}
+
+}  // namespace sf::tool

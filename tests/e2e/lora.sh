@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# LoRA: equal bits on 1, 2 and 3 ranks, the target untouched, what is published is an adapter that PEFT's names describe.
+. "$(dirname "$0")/lib.sh"
+tiny_setup
+digest() { sha256sum "$1/adapter_model.safetensors" | cut -d' ' -f1; }
+cat >lora.toml <<'T'
+[training]
+learning_rate = 1e-2
+micro_batches = 6
+batch_size = 2
+epochs = 3
+T
+sf-init lora target --rank 5 --alpha 10 -o adapter0 >/dev/null 2>err || { cat err; die init; }
+before=$(sha256sum target/model.safetensors)
+lora=(sf-train sft -c lora.toml --target target --adapter adapter0 --data chats.jsonl)
+for w in 1 2 3; do
+  "${lora[@]}" --ranks $w -o run$w >/dev/null 2>err || { cat err; die "W=$w"; }
+  losses run$w >losses$w
+done
+for w in 2 3; do
+  cmp losses1 losses$w || die "losses of W=$w differ from W=1"
+  [ "$(digest run1/latest)" = "$(digest run$w/latest)" ] || die "adapters of W=$w differ from W=1"
+done
+awk 'NR == 1 { first = $2 } END { exit !($2 < 0.98 * first) }' losses1 || { cat losses1; die "the loss does not fall"; }
+[ "$before" = "$(sha256sum target/model.safetensors)" ] || die "the target changed"
+# Stopped and continued on other ranks: the same bits.
+"${lora[@]}" --set training.max_steps=3 -o halves >/dev/null 2>err || { cat err; die first half; }
+"${lora[@]}" --ranks 2 --resume auto -o halves >/dev/null 2>err || { cat err; die second half; }
+[ "$(digest run1/latest)" = "$(digest halves/latest)" ] || die "a continued run gives other bits"
+# An adapter, and nothing of the target: every tensor a LoRA matrix, every moment one of them.
+sf-shard verify run1/latest >/dev/null 2>err || { cat err; die verify; }
+python3 - run1/latest <<'P' || die "the checkpoint is not an adapter"
+import json, pathlib, struct, sys
+run = pathlib.Path(sys.argv[1])
+def names(file):
+    with open(file, "rb") as f:
+        return {n for n in json.loads(f.read(struct.unpack("<Q", f.read(8))[0])) if n != "__metadata__"}
+weights, moments = names(run / "adapter_model.safetensors"), names(run / "optimizer.safetensors")
+assert weights and all(".lora_A.weight" in n or ".lora_B.weight" in n for n in weights), weights
+assert moments == {n + m for n in weights for m in (".exp_avg", ".exp_avg_sq")}, moments
+assert json.loads((run / "adapter_config.json").read_text())["r"] == 5
+P
+# It answers with its target; a fresh one changes nothing, a trained one does.
+answer() { sf-eval generate --target target --prompts chats.jsonl --limit 4 --set generate.max_new_tokens=8 "$@" 2>err; }
+answer >plain || { cat err; die generate; }
+answer --adapter adapter0 >fresh || { cat err; die "generate --adapter"; }
+answer --adapter run1/latest >trained || { cat err; die "generate --adapter"; }
+cmp plain fresh || die "a fresh adapter changes answers"
+cmp -s plain trained && die "a trained adapter changes no answer"
+# PEFT writes no manifest: such a directory is taken on trust, and said to be.
+mkdir peft && cp run1/latest/adapter_* peft
+answer --adapter peft >from_peft || { cat err; die "PEFT's directory"; }
+says "taken on trust"
+cmp trained from_peft || die "the manifest changes answers"
+# Negative control: a scale that is forgotten must show.
+SF_FAULT=model.adapter_unscaled "${lora[@]}" -o broken >/dev/null 2>err
+[ "$(digest run1/latest)" != "$(digest broken/latest)" ] || die "the fault switch model.adapter_unscaled turned nothing red"
