@@ -24,6 +24,8 @@ constexpr Family kFamilies[] = {
     {"qwen2", "Qwen2ForCausalLM", true, false, -1, -1},
     {"qwen3", "Qwen3ForCausalLM", true, true, -1, -1},
     {"mistral", "MistralForCausalLM", true, false, 1, 2},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", true, false, -1, -1},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", true, false, -1, -1},
 };
 
 std::string known() {
@@ -72,6 +74,10 @@ void refuse_what_is_not_built(const Json& config) {
   SF_CHECK(parallel == 1, Exit::kConfig, "config.json: pretraining_tp = {} is not supported, only 1", parallel);
 }
 
+bool is_moe(std::string_view family) {
+  return family.ends_with("_moe");
+}
+
 // Which layers slide, after the family's rules for a config without layer_types.
 std::vector<bool> sliding_layers(const Json& config, const Decoder& d, bool has_window) {
   std::vector<bool> slides(static_cast<size_t>(d.layers), d.family == "mistral" && has_window);
@@ -98,6 +104,11 @@ std::vector<int64_t> windows_of(const Json& config, const Decoder& d) {
   bool qwen = d.family == "qwen2" || d.family == "qwen3";
   const Json* given = config.find("sliding_window");
   bool has_window = given ? !given->is_null() : d.family != "llama";  // the classes' default is 4096
+  if (is_moe(d.family)) {
+    SF_CHECK(!config.get_bool("use_sliding_window", false), Exit::kConfig,
+             "config.json: use_sliding_window is not supported in the {} family", d.family);
+    has_window = false;
+  }
   if (qwen && !config.get_bool("use_sliding_window", false)) has_window = false;
   std::vector<bool> slides = sliding_layers(config, d, has_window);
   bool any = std::find(slides.begin(), slides.end(), true) != slides.end();
@@ -135,6 +146,25 @@ void read_geometry(const Json& config, const Family& family, Decoder& d) {
            d.head_dim);
 }
 
+bool has_attention_bias(std::string_view family) {
+  return family == "llama" || family == "qwen3" || family == "qwen3_moe";
+}
+
+Experts experts_of(const Json& config, const Decoder& d) {
+  Experts e;
+  e.count = size_of_config(config, config.contains("num_experts") ? "num_experts" : "num_local_experts", 1 << 16);
+  e.chosen = size_of_config(config, "num_experts_per_tok", e.count);
+  e.width = size_of_config(config, "moe_intermediate_size");
+  if (d.family == "qwen2_moe") e.shared_width = size_of_config(config, "shared_expert_intermediate_size");
+  e.normalise = config.get_bool("norm_topk_prob", false);
+  int64_t step = positive(config, "decoder_sparse_step", 1);
+  for (int64_t i = 0; i < d.layers; ++i) e.layers.push_back((i + 1) % step == 0);
+  if (const Json* dense = config.find("mlp_only_layers"); dense && !dense->is_null())
+    for (const Json& layer : dense->as_array())
+      if (layer.as_int() >= 0 && layer.as_int() < d.layers) e.layers[static_cast<size_t>(layer.as_int())] = false;
+  return e;
+}
+
 }  // namespace
 
 Decoder decoder_from_config(const Json& config) {
@@ -146,14 +176,15 @@ Decoder decoder_from_config(const Json& config) {
   d.architecture = family.architecture;
   read_geometry(config, family, d);
   d.rms_eps = in_range(config.get_double("rms_norm_eps", 1e-6), "rms_norm_eps", 0, 1);
-  bool biased = (family.name == "llama" || family.name == "qwen3") && config.get_bool("attention_bias", false);
-  d.qkv_bias = family.name == "qwen2" || biased;
+  bool biased = has_attention_bias(family.name) && config.get_bool("attention_bias", false);
+  d.qkv_bias = family.name == "qwen2" || (family.name == "qwen2_moe" && config.get_bool("qkv_bias", true)) || biased;
   d.o_bias = biased;
   d.mlp_bias = family.name == "llama" && config.get_bool("mlp_bias", false);
-  d.qk_norm = family.name == "qwen3";
+  d.qk_norm = family.name.starts_with("qwen3");
   d.tied = config.get_bool("tie_word_embeddings", false);
   d.rope = rope_from_config(config, d.max_positions);
   d.windows = windows_of(config, d);
+  if (is_moe(d.family)) d.experts = experts_of(config, d);
   d.stored = dtype_of_config(config);
   d.bos = bos_of_config(config, family.bos, d.vocab);
   d.eos = eos_of_config(config, family.eos, d.vocab);
@@ -190,12 +221,24 @@ void windows_to_config(const Decoder& d, Json& config) {
   config.set("sliding_window", window > 0 ? Json(window) : Json());
   bool qwen = d.family != "mistral";
   if (qwen) config.set("use_sliding_window", window > 0);
+  if (is_moe(d.family)) return;
   if (!qwen && uniform) return;
   Json types = Json::array();
   for (int64_t w : d.windows) types.push(w > 0 ? "sliding_attention" : "full_attention");
   config.set("layer_types", std::move(types));
   auto first = std::find_if(d.windows.begin(), d.windows.end(), [](int64_t w) { return w > 0; });
   if (qwen) config.set("max_window_layers", static_cast<int64_t>(first - d.windows.begin()));
+}
+
+void experts_to_config(const Decoder& d, Json& config) {
+  const Experts& e = d.experts;
+  Json dense = Json::array();
+  for (int64_t i = 0; i < d.layers; ++i)
+    if (!d.routes(i)) dense.push(i);
+  config.set("num_experts", e.count).set("num_local_experts", e.count).set("num_experts_per_tok", e.chosen);
+  config.set("moe_intermediate_size", e.width).set("norm_topk_prob", e.normalise);
+  config.set("decoder_sparse_step", 1).set("mlp_only_layers", std::move(dense));
+  if (e.shared_width > 0) config.set("shared_expert_intermediate_size", e.shared_width).set("qkv_bias", d.qkv_bias);
 }
 
 }  // namespace
@@ -207,8 +250,9 @@ Json decoder_to_config(const Decoder& d) {
   config.set("num_hidden_layers", d.layers).set("num_attention_heads", d.heads).set("num_key_value_heads", d.kv_heads);
   config.set("head_dim", d.head_dim).set("max_position_embeddings", d.max_positions);
   config.set("rms_norm_eps", d.rms_eps).set("hidden_act", "silu");
-  if (d.family == "llama" || d.family == "qwen3") config.set("attention_bias", d.o_bias);
+  if (has_attention_bias(d.family)) config.set("attention_bias", d.o_bias);
   if (d.family == "llama") config.set("mlp_bias", d.mlp_bias);
+  if (is_moe(d.family)) experts_to_config(d, config);
   windows_to_config(d, config);
   rope_to_config(d.rope, config);
   config.set("tie_word_embeddings", d.tied);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dense decoders (Llama, Qwen2, Qwen3, Mistral) as data: differences between families are fields, not subclasses.
-// Source: Hugging Face config.json conventions (models_text_scoring 1.1-1.5).
+// Decoders (Llama, Qwen2, Qwen3, Mistral, and Qwen2 and Qwen3 with experts) as data: differences between families are
+// fields, not subclasses. Source: Hugging Face config.json conventions (models_text_scoring 1.1-1.5).
 #pragma once
 #include <cstdint>
 #include <string>

@@ -55,9 +55,27 @@ class Builder {
     }
     linear(at + "self_attn.o_proj", d_.hidden, q, d_.o_bias);
     add(at + "post_attention_layernorm.weight", {d_.hidden}, "ones");
-    linear(at + "mlp.gate_proj", d_.intermediate, d_.hidden, d_.mlp_bias);
-    linear(at + "mlp.up_proj", d_.intermediate, d_.hidden, d_.mlp_bias);
-    linear(at + "mlp.down_proj", d_.hidden, d_.intermediate, d_.mlp_bias);
+    if (d_.routes(i)) return experts(at + "mlp.");
+    mlp(at + "mlp.", d_.intermediate);
+  }
+
+  void mlp(const std::string& at, int64_t width) {
+    linear(at + "gate_proj", width, d_.hidden, d_.mlp_bias);
+    linear(at + "up_proj", width, d_.hidden, d_.mlp_bias);
+    linear(at + "down_proj", d_.hidden, width, d_.mlp_bias);
+  }
+
+  // A router, the experts' fused matrices (gate above up), and what every token passes.
+  void experts(const std::string& at) {
+    const Experts& e = d_.experts;
+    linear(at + "gate", e.count, d_.hidden, false);
+    add(at + "experts.gate_up_proj", {e.count, 2 * e.width, d_.hidden}, kMatrixInit);
+    add(at + "experts.down_proj", {e.count, d_.hidden, e.width}, kMatrixInit);
+    double one = 2.0 * 3.0 * static_cast<double>(e.width) * static_cast<double>(d_.hidden);
+    spec_.segments.back().flops_per_token += one * static_cast<double>(e.chosen);
+    if (e.shared_width == 0) return;
+    mlp(at + "shared_expert.", e.shared_width);
+    linear(at + "shared_expert_gate", 1, d_.hidden, false);
   }
 
   void head() {

@@ -49,6 +49,8 @@ Target::Target(const arch::Decoder& decoder, const Weights& weights)
       compute_(weights.compute()),
       rotary_(std::make_shared<model::Rotary>(decoder.rope, decoder.head_dim, decoder.max_positions)) {
   const arch::Decoder& d = decoder_;
+  SF_CHECK(d.experts.count == 0, Exit::kConfig, "the {} family trains and is scored, but does not generate here",
+           d.family);
   table_ = weights.get("model.embed_tokens.weight", {d.vocab, d.hidden});
   for (int64_t i = 0; i < d.layers; ++i) {
     const std::string prefix = "model.layers." + std::to_string(i) + ".";

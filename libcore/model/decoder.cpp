@@ -2,6 +2,7 @@
 #include "model/decoder.h"
 
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/sigmoid.h>
 
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "model/experts.h"
 #include "model/rotary.h"
 #include "ops/attention.h"
 #include "ops/linear.h"
@@ -53,7 +55,7 @@ class Layer {
         window_(decoder.windows.empty() ? 0 : decoder.windows.at(static_cast<size_t>(index))),
         rotary_(std::move(rotary)) {
     for (const arch::Adapter& adapter : adapters)
-      if (adapter.module.starts_with(prefix_)) adapters_.emplace(adapter.module.substr(prefix_.size()), adapter);
+      if (adapter.parameter.starts_with(prefix_)) adapters_.emplace(adapter.parameter.substr(prefix_.size()), adapter);
   }
 
   Tensors operator()(const Tensors& parameters, const Tensors& boundaries) const {
@@ -61,7 +63,8 @@ class Layer {
     at::Tensor x = ops::rms_norm(in, weight(parameters, "input_layernorm"), decoder_.rms_eps);
     at::Tensor h = in.add(attention(parameters, boundaries, x));
     x = ops::rms_norm(h, weight(parameters, "post_attention_layernorm"), decoder_.rms_eps);
-    return {{hidden_name(index_ + 1), h.add(mlp(parameters, x))}};
+    return {{hidden_name(index_ + 1),
+             h.add(decoder_.routes(index_) ? experts(parameters, x) : mlp(parameters, x, "mlp."))}};
   }
 
  private:
@@ -73,7 +76,7 @@ class Layer {
     at::Tensor bias;
     if (biased) bias = need(parameters, prefix_ + std::string(module) + ".bias");
     at::Tensor y = ops::linear(x, weight(parameters, module), bias);
-    auto found = adapters_.find(module);
+    auto found = adapters_.find(std::string(module) + ".weight");
     if (found == adapters_.end()) return y;
     const arch::Adapter& adapter = found->second;
     at::Tensor low = ops::linear(x, need(parameters, adapter.a));
@@ -107,10 +110,28 @@ class Layer {
     return project(parameters, flat, "self_attn.o_proj", d.o_bias);
   }
 
-  at::Tensor mlp(const Tensors& parameters, const at::Tensor& x) const {
-    at::Tensor gate = project(parameters, x, "mlp.gate_proj", decoder_.mlp_bias);
-    at::Tensor up = project(parameters, x, "mlp.up_proj", decoder_.mlp_bias);
-    return project(parameters, ops::swiglu(gate, up), "mlp.down_proj", decoder_.mlp_bias);
+  at::Tensor mlp(const Tensors& parameters, const at::Tensor& x, const std::string& at) const {
+    at::Tensor gate = project(parameters, x, at + "gate_proj", decoder_.mlp_bias);
+    at::Tensor up = project(parameters, x, at + "up_proj", decoder_.mlp_bias);
+    return project(parameters, ops::swiglu(gate, up), at + "down_proj", decoder_.mlp_bias);
+  }
+
+  ExpertBank bank(const Tensors& parameters, const std::string& name) const {
+    ExpertBank bank(need(parameters, prefix_ + name));
+    if (auto found = adapters_.find(name); found != adapters_.end())
+      bank.adapt(need(parameters, found->second.a), need(parameters, found->second.b), found->second);
+    return bank;
+  }
+
+  at::Tensor experts(const Tensors& parameters, const at::Tensor& x) const {
+    at::Tensor flat = x.reshape({-1, x.size(-1)});
+    at::Tensor mixed = mix_experts(flat, weight(parameters, "mlp.gate"), bank(parameters, "mlp.experts.gate_up_proj"),
+                                   bank(parameters, "mlp.experts.down_proj"), decoder_.experts);
+    if (decoder_.experts.shared_width > 0) {
+      at::Tensor share = at::sigmoid(project(parameters, flat, "mlp.shared_expert_gate", false));
+      mixed = mixed.add(mlp(parameters, flat, "mlp.shared_expert.").mul(share));
+    }
+    return mixed.view(x.sizes());
   }
 
   arch::Decoder decoder_;
@@ -118,7 +139,7 @@ class Layer {
   std::string prefix_;
   int64_t window_;
   std::shared_ptr<const Rotary> rotary_;
-  std::map<std::string, arch::Adapter, std::less<>> adapters_;  // by module within the layer: "mlp.up_proj"
+  std::map<std::string, arch::Adapter, std::less<>> adapters_;  // by parameter within the layer: "mlp.up_proj.weight"
 };
 
 Tensors embed(const Tensors& parameters, const Tensors& boundaries) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dense decoders (Llama, Qwen2, Qwen3, Mistral) as segments. Source: models_text_scoring 1.1-1.6.
+// The decoders (Llama, Qwen2, Qwen3, Mistral, and Qwen2 and Qwen3 with experts) as segments. Source:
+// models_text_scoring 1.1-1.6.
 #pragma once
 #include <span>
 #include <vector>
@@ -18,7 +19,8 @@ namespace sf::model {
 // padded places are seen by nobody; what a row of a padded query holds is finite and unspecified. Absent: no padding.
 // Visibility (causal, window) counts places in the row, not position ids. Compute dtype is the parameters': fp32 or
 // bf16, all parameters of a segment alike. Throws kConfig if `decoder` cannot be described.
-// With adapters a linear layer is y = x W^T + scale * (x A^T) B^T, and its segment takes A and B too.
+// With adapters, of linear layers or of fused experts, a linear layer is y = x W^T + scale * (x A^T) B^T, and its
+// segment takes A and B too.
 std::vector<Segment> decoder_segments(const arch::Decoder& decoder, std::span<const arch::Adapter> adapters = {});
 
 }  // namespace sf::model

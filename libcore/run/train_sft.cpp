@@ -145,14 +145,15 @@ int train_sft(app::Invocation& invocation) {
   engine::Engine engine(*group, spec, segments, engine_options);
   train::LoopOptions loop_options = apply_loop(invocation, contract.rows, false);
   loop_options.idle_bytes = idle_bytes;
-  loop_options.work_bytes = [&, seen = int64_t{0}](const model::Tensors& batch) mutable {
-    const at::Tensor& ids = batch.at("ids");
-    seen = std::max(seen, ids.size(1));
-    int64_t labels = batch.at("labels").ge(0).sum().item<int64_t>();
-    const plan::SftBatch shape{ids.size(0), ids.size(1), labels};
-    return plan::sft_work(model.decoder, spec, engine.schedule(), shape, model.adapters) +
-           plan::rotary_bytes(model.decoder.head_dim, seen);
-  };
+  if (model.decoder.experts.count == 0)
+    loop_options.work_bytes = [&, seen = int64_t{0}](const model::Tensors& batch) mutable {
+      const at::Tensor& ids = batch.at("ids");
+      seen = std::max(seen, ids.size(1));
+      int64_t labels = batch.at("labels").ge(0).sum().item<int64_t>();
+      const plan::SftBatch shape{ids.size(0), ids.size(1), labels};
+      return plan::sft_work(model.decoder, spec, engine.schedule(), shape, model.adapters) +
+             plan::rotary_bytes(model.decoder.head_dim, seen);
+    };
   train::Checkpoints checkpoints(checkpoint_options(invocation, model, spec, contract));
   train::SftObjective objective;
   auto collate = [&](std::span<const stream::Sample> samples) {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "ckpt/draft.h"
 #include "tool/compare_values.h"
+#include "tool/fused_experts.h"
 #include "tool/model_source.h"
 #include "tool/names.h"
 
@@ -52,7 +53,14 @@ Outgoing outgoing_model(const TensorSet& set, const ExportOptions& options) {
   arch::Decoder decoder = arch::decoder_from_config(set.config);
   arch::ModelSpec spec = arch::describe(decoder);
   Outgoing out;
-  for (const arch::Parameter& p : spec.parameters) add(out, wanted(set, p.name), p.name, options.dtype);
+  for (const arch::Parameter& p : spec.parameters) {
+    const StoredTensor& tensor = wanted(set, p.name);
+    if (!is_fused(tensor)) {
+      add(out, tensor, p.name, options.dtype);
+      continue;
+    }
+    for (const StoredTensor& part : split_experts(tensor)) add(out, part, part.name, options.dtype);
+  }
   decoder.stored = out.tensors.front().dtype;
   out.config = set.config;
   const Json ours = arch::decoder_to_config(decoder);

@@ -10,6 +10,7 @@
 #include "text/tokenizer.h"
 #include "tool/compare_values.h"
 #include "tool/float8.h"
+#include "tool/fused_experts.h"
 #include "tool/model_source.h"
 #include "tool/names.h"
 
@@ -201,6 +202,7 @@ ModelSource source_from_directory(const fs::path& dir, std::optional<Dtype> dtyp
     throw;
   }
   source.spec = arch::describe(source.decoder);
+  fuse_experts(from, source.spec);
   check_tensors(from, source.spec);
   note_assumed(arch::assumed(config, source.decoder), source);
   judge_template(text::chat_template_fault(dir), source);

@@ -52,6 +52,18 @@ mkdir peft && cp run1/latest/adapter_* peft
 answer --adapter peft >from_peft || { cat err; die "PEFT's directory"; }
 says "taken on trust"
 cmp trained from_peft || die "the manifest changes answers"
+# Experts, each with an adapter of its own: the same claims.
+python3 "$here/../support/make_tiny_model.py" moe family=qwen3_moe layers=2
+sf-init model moe -o experts >/dev/null 2>err || { cat err; die "init of experts"; }
+sf-init lora experts --rank 2 --targets q_proj --experts experts.gate_up_proj,experts.down_proj -o experts0 >/dev/null 2>err ||
+  { cat err; die "init of their adapters"; }
+for w in 1 2; do
+  sf-train sft -c lora.toml --target experts --adapter experts0 --data chats.jsonl --ranks $w -o experts$w-run \
+    >/dev/null 2>err || { cat err; die "experts, W=$w"; }
+done
+[ "$(digest experts1-run/latest)" = "$(digest experts2-run/latest)" ] || die "experts' adapters of W=2 differ from W=1"
+[ "$(digest experts0)" != "$(digest experts1-run/latest)" ] || die "experts' adapters did not train"
+sf-shard verify experts1-run/latest >/dev/null 2>err || { cat err; die "verify of experts' adapters"; }
 # Negative control: a scale that is forgotten must show.
 SF_FAULT=model.adapter_unscaled "${lora[@]}" -o broken >/dev/null 2>err
 [ "$(digest run1/latest)" != "$(digest broken/latest)" ] || die "the fault switch model.adapter_unscaled turned nothing red"

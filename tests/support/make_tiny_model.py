@@ -9,6 +9,7 @@ import random
 import struct
 import sys
 
+EXPERTS = 4  # of a layer with a router
 TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -62,10 +63,15 @@ def shapes(o):
             if o["family"] == "qwen2":
                 out[p + f"self_attn.{name}_proj.bias"] = [rows * head_dim]
         out[p + "self_attn.o_proj.weight"] = [hidden, o["heads"] * head_dim]
-        if o["family"] == "qwen3":
+        if o["family"] in ("qwen3", "qwen3_moe"):
             out[p + "self_attn.q_norm.weight"] = out[p + "self_attn.k_norm.weight"] = [head_dim]
-        out[p + "mlp.gate_proj.weight"] = out[p + "mlp.up_proj.weight"] = [inner, hidden]
-        out[p + "mlp.down_proj.weight"] = [hidden, inner]
+        experts = [""]
+        if o["family"] == "qwen3_moe":  # one tensor an expert, as released
+            out[p + "mlp.gate.weight"] = [EXPERTS, hidden]
+            experts = [f"experts.{e}." for e in range(EXPERTS)]
+        for e in experts:
+            out[p + f"mlp.{e}gate_proj.weight"] = out[p + f"mlp.{e}up_proj.weight"] = [inner, hidden]
+            out[p + f"mlp.{e}down_proj.weight"] = [hidden, inner]
     if not o["tied"]:
         out["lm_head.weight"] = [o["vocab"], hidden]
     return out
@@ -101,13 +107,16 @@ def main(argv):
     o["vocab"] = max(words, o.get("vocab", 0))
     config = {
         "architectures": [{"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
-                           "mistral": "MistralForCausalLM"}.get(o["family"], o["family"])],
+                           "mistral": "MistralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}.get(o["family"], o["family"])],
         "model_type": o["family"], "vocab_size": o["vocab"], "hidden_size": o["hidden"],
         "intermediate_size": o["intermediate"], "num_hidden_layers": o["layers"], "num_attention_heads": o["heads"],
         "num_key_value_heads": o["kv_heads"], "head_dim": o["head_dim"], "hidden_act": "silu",
         "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": o["tied"],
         "bos_token_id": words - 3, "eos_token_id": words - 1, "torch_dtype": "float32",
     }
+    if o["family"] == "qwen3_moe":
+        config |= {"num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": o["intermediate"],
+                   "norm_topk_prob": True}
     (out / "config.json").write_text(json.dumps(config, indent=2))
     (out / "tokenizer.json").write_text(json.dumps(tok))
     (out / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE, "eos_token": "<|im_end|>",

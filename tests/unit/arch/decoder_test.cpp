@@ -375,5 +375,46 @@ TEST(RopeTable, DynamicScalesOnlyBeyondMaxPositions) {
     EXPECT_DOUBLE_EQ(longer.inverse_frequency[i], std::pow(theta, -2.0 * static_cast<double>(i) / 8));
 }
 
+Json moe_config(const char* family = "qwen3_moe") {
+  Json config = Json::object();
+  config.set("model_type", family).set("vocab_size", 64).set("hidden_size", 32).set("intermediate_size", 48);
+  config.set("num_hidden_layers", 4).set("num_attention_heads", 4).set("num_key_value_heads", 2);
+  config.set("max_position_embeddings", 64).set("num_experts", 6).set("num_experts_per_tok", 2);
+  config.set("moe_intermediate_size", 16).set("decoder_sparse_step", 2);
+  config.set("mlp_only_layers", Json(Json::Array{Json(3)}));
+  return config.set("shared_expert_intermediate_size", 24);
+}
+
+TEST(Experts, ALayerRoutesByItsStepUnlessItIsListedAsDense) {
+  Decoder d = decoder_from_config(moe_config());
+  EXPECT_EQ(d.experts.layers, (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ(d.head_dim, 8);
+  ModelSpec spec = describe(d);
+  EXPECT_EQ(spec.find("model.layers.1.mlp.experts.gate_up_proj")->shape, (Shape{6, 32, 32}));
+  EXPECT_EQ(spec.find("model.layers.1.mlp.experts.down_proj")->shape, (Shape{6, 32, 16}));
+  EXPECT_EQ(spec.find("model.layers.1.mlp.gate.weight")->shape, (Shape{6, 32}));
+  EXPECT_EQ(spec.find("model.layers.1.mlp.gate_proj.weight"), nullptr);
+  EXPECT_NE(spec.find("model.layers.3.mlp.gate_proj.weight"), nullptr);
+  EXPECT_EQ(spec.find("model.layers.1.mlp.shared_expert_gate.weight"), nullptr);
+}
+
+TEST(Experts, TheSecondGenerationHasASharedExpertAndBiases) {
+  Decoder d = decoder_from_config(moe_config("qwen2_moe"));
+  ModelSpec spec = describe(d);
+  EXPECT_EQ(spec.find("model.layers.1.mlp.shared_expert.up_proj.weight")->shape, (Shape{24, 32}));
+  EXPECT_EQ(spec.find("model.layers.1.mlp.shared_expert_gate.weight")->shape, (Shape{1, 32}));
+  EXPECT_NE(spec.find("model.layers.0.self_attn.q_proj.bias"), nullptr);
+  EXPECT_EQ(spec.find("model.layers.0.self_attn.q_norm.weight"), nullptr);
+}
+
+TEST(Experts, TheConfigReadsBackToTheSameModel) {
+  for (const char* family : {"qwen2_moe", "qwen3_moe"}) {
+    Decoder d = decoder_from_config(moe_config(family));
+    EXPECT_EQ(decoder_from_config(decoder_to_config(d)), d) << family;
+  }
+  EXPECT_THROW(decoder_from_config(moe_config().set("num_experts_per_tok", 7)), Error);
+  EXPECT_THROW(decoder_from_config(moe_config().set("use_sliding_window", true)), Error);
+}
+
 }  // namespace
 }  // namespace sf::arch

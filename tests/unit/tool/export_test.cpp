@@ -232,5 +232,28 @@ TEST(Import, ADraftWithoutItsTargetIsMisuse) {
   EXPECT_TRUE(says(refusal(Exit::kUsage, [&] { import_model(o); }), "--target"));
 }
 
+TEST(Experts, GoOutOneByOneAndComeBackFused) {
+  Scratch scratch;
+  Json config = tiny_config(false);
+  config.set("architectures", Json(Json::Array{Json("Qwen3MoeForCausalLM")})).set("model_type", "qwen3_moe");
+  config.set("num_experts", 3).set("num_experts_per_tok", 2).set("moe_intermediate_size", 12);
+  Named tensors = random_tensors(arch::describe(arch::decoder_from_config(config)), Dtype::kBF16);
+  InitModelOptions fused;
+  fused.source = write_model(scratch / "fused", config, tensors);
+  fused.out = scratch / "target";
+  fs::path target = init_model(fused), out = exported(scratch, target, "hf");
+  ckpt::Checkpoint single = ckpt::Checkpoint::open(out);
+  EXPECT_FALSE(single.contains("model.layers.0.mlp.experts.gate_up_proj"));
+  EXPECT_EQ(single.info("model.layers.0.mlp.experts.2.up_proj.weight").shape, (Shape{12, kHidden}));
+  ckpt::Checkpoint whole = ckpt::Checkpoint::open(target);
+  std::vector<float> both = floats_of(whole, "model.layers.0.mlp.experts.gate_up_proj");
+  std::vector<float> up = floats_of(single, "model.layers.0.mlp.experts.2.up_proj.weight");
+  EXPECT_TRUE(std::equal(up.begin(), up.end(), both.begin() + (2 * 24 + 12) * kHidden));  // expert 2, below its gate
+  InitModelOptions again;
+  again.source = out;
+  again.out = scratch / "again";
+  EXPECT_TRUE(diff({.a = target, .b = init_model(again)}).equal);
+}
+
 }  // namespace
 }  // namespace sf::tool
