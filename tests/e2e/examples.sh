@@ -34,6 +34,10 @@ done
 sf-init draft dflash --target target -o dflash0 >/dev/null 2>../err || { cat ../err; die dflash0; }
 sf-capture features -c run.toml --target target --draft dflash0 --data chats.jsonl -o features-dflash >/dev/null 2>../err ||
   { cat ../err; die features-dflash; }
+sf-init lora target -o adapter0 >/dev/null 2>../err || { cat ../err; die adapter0; }
+sf-train sft --target target --adapter adapter0 --data chats.jsonl --set training.max_steps=1 -o run-lora >/dev/null 2>../err ||
+  { cat ../err; die run-lora; }
+sf-shard merge run-lora/latest --keep -o merged >/dev/null 2>../err || { cat ../err; die merged; }
 differs() { [[ $? = 1 && $1 == "sf-shard diff smollm2"* ]]; }  # the tiny target is not what the file holds
 count=0
 for command in sf-init sf-shard sf-capture sf-train sf-eval; do
