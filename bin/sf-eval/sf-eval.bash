@@ -55,6 +55,7 @@ _sf_eval() {
     generate)
       case $prev in
         --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --adapter) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --questions) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --draft) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --samples) COMPREPLY=(); return ;;
@@ -67,7 +68,7 @@ _sf_eval() {
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--target --questions --draft --samples --limit --shard --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--target --adapter --questions --draft --samples --limit --shard --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     merge)
       case $prev in

@@ -68,6 +68,7 @@ complete -c sf-eval -n '__fish_seen_subcommand_from compare' -l version -s V -d 
 complete -c sf-eval -n '__fish_seen_subcommand_from compare' -l build-info -d 'how this program was built, as JSON'
 complete -c sf-eval -n '__fish_seen_subcommand_from compare' -l completion -x -a 'bash zsh fish' -d 'completion script for a shell'
 complete -c sf-eval -n '__fish_seen_subcommand_from generate' -l target -x -a '(__fish_complete_directories)' -d 'target checkpoint'
+complete -c sf-eval -n '__fish_seen_subcommand_from generate' -l adapter -x -a '(__fish_complete_directories)' -d 'LoRA adapter that the target is merged with in memory'
 complete -c sf-eval -n '__fish_seen_subcommand_from generate' -l questions -r -d 'questions or prompts, JSON Lines'
 complete -c sf-eval -n '__fish_seen_subcommand_from generate' -l draft -x -a '(__fish_complete_directories)' -d 'decode with this draft'
 complete -c sf-eval -n '__fish_seen_subcommand_from generate' -l samples -x -d 'answers to each question'

@@ -209,7 +209,31 @@ fs::path import_draft(const ImportOptions& options) {
     tensors.push_back({"t2d", Dtype::kBool, {std::ssize(words.t2d)}, bytes(words.t2d)});
   }
   ckpt::Publisher publisher(options.out);
-  return publisher.commit(tensors, config, manifest_of(options, set, *target.checkpoint, spec));
+  return publisher.commit(tensors, config, manifest_of(set, *target.checkpoint, spec));
+}
+
+fs::path import_adapter(const ImportOptions& options) {
+  SF_CHECK(!options.target.empty(), Exit::kUsage, "{} is an adapter: give its target's checkpoint with --target",
+           options.source.string());
+  ckpt::Checkpoint target = ckpt::Checkpoint::open(options.target);
+  ckpt::AdapterFiles adapter =
+      ckpt::AdapterFiles::open(options.source, arch::describe(arch::decoder_from_config(target.config())));
+  TensorSet set = open_tensors(options.source);
+  std::vector<ckpt::TensorSource> tensors;
+  for (const std::string& name : adapter.files().names()) {
+    const StoredTensor& from = *set.stored(name);
+    tensors.push_back(converted(from, name, options.dtype.value_or(from.dtype.value_or(Dtype::kF32))));
+  }
+  ckpt::Manifest manifest;
+  manifest.kind = "adapter";
+  ckpt::set_target(manifest, link_to(target));
+  ckpt::Publisher publisher(options.out);
+  options.report.say(fmt::format("{} adapted parameters, each with its A and B", adapter.adapters().size()));
+  return publisher.commit(tensors, adapter.files().config(), manifest);
+}
+
+bool is_adapter(const fs::path& source) {
+  return is_present(source / "adapter_config.json") && !is_present(source / "config.json");
 }
 
 bool is_draft(const ImportOptions& options) {

@@ -41,7 +41,7 @@ assert moments == {n + m for n in weights for m in (".exp_avg", ".exp_avg_sq")},
 assert json.loads((run / "adapter_config.json").read_text())["r"] == 5
 P
 # It answers with its target; a fresh one changes nothing, a trained one does.
-answer() { sf-eval generate --target target --prompts chats.jsonl --limit 4 --set generate.max_new_tokens=8 "$@" 2>err; }
+answer() { sf-eval generate --target target --questions chats.jsonl --limit 4 --set generate.max_new_tokens=8 "$@" 2>err; }
 answer >plain || { cat err; die generate; }
 answer --adapter adapter0 >fresh || { cat err; die "generate --adapter"; }
 answer --adapter run1/latest >trained || { cat err; die "generate --adapter"; }
