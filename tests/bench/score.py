@@ -28,7 +28,8 @@ def our_speed(build, rule):
 
 
 def verdicts(path, answers, per_question=16):
-    header = {"kind": "scores", "v": 1, "rule": "aime-v1", "rule_version": 1, "rule_digest": "0" * 64, "questions_digest": "0" * 64, "step": 0}
+    header = {"kind": "scores", "v": 1, "rule": "aime-v1", "rule_version": 1, "rule_digest": "0" * 64, "questions_digest": "0" * 64,
+              "step": 0, "answers": answers}
     with open(path, "w") as out:
         out.write(json.dumps(header, separators=(",", ":")) + "\n")
         for i in range(answers):
