@@ -31,9 +31,14 @@ for i in 0 1; do
   sf-eval score aime/answers.jsonl --questions aime/questions.jsonl --shard $i/2 -o shards/$i.jsonl >/dev/null 2>../err ||
     { cat ../err; die "score of shard $i"; }
 done
-sf-init draft dflash --target target -o dflash0 >/dev/null 2>../err || { cat ../err; die dflash0; }
-sf-capture features -c run.toml --target target --draft dflash0 --data chats.jsonl -o features-dflash >/dev/null 2>../err ||
-  { cat ../err; die features-dflash; }
+for draft in dflash:dflash0 dflash2:dflash2-0 dspark:dspark0 domino:domino0 peagle:peagle0; do
+  words=() && [ "${draft%:*}" != peagle ] || words=(--draft-vocab 64 --data chats.jsonl)
+  sf-init draft "${draft%:*}" --target target "${words[@]}" -o "${draft#*:}" >/dev/null 2>../err || { cat ../err; die "$draft"; }
+done
+for family in dflash dspark; do
+  sf-capture features -c run.toml --target target --draft ${family}0 --data chats.jsonl -o features-$family >/dev/null 2>../err ||
+    { cat ../err; die "features-$family"; }
+done
 sf-init lora target -o adapter0 >/dev/null 2>../err || { cat ../err; die adapter0; }
 sf-train sft --target target --adapter adapter0 --data chats.jsonl --set training.max_steps=1 -o run-lora >/dev/null 2>../err ||
   { cat ../err; die run-lora; }
