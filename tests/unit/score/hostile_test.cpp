@@ -82,6 +82,7 @@ TEST(Hostile, WorkGrowsWithLengthAlone) {
     for (const Shape& shape : shapes()) {
       double much = seconds(rule, shape.make(kLong), 1);
       if (much < 0.02) continue;
+      much = std::min(much, seconds(rule, shape.make(kLong), 4));  // the machine may have been busy
       double little = seconds(rule, shape.make(kShort), 3);
       EXPECT_LT(much, 24 * little) << rule.name() << ", " << shape.name << ": " << little << " s for 32 KiB, " << much
                                    << " s for 256 KiB";
