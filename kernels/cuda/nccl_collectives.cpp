@@ -74,6 +74,9 @@ int all_gather(const void* from, void* to, size_t bytes, void* comm, void* strea
 int reduce_scatter_f32(const float* from, float* to, size_t count, void* comm, void* stream) {
   return of(ncclReduceScatter(from, to, count, ncclFloat32, ncclSum, comm_of(comm), stream_of(stream)));
 }
+int use_device(int device) {
+  return of(cudaSetDevice(device));
+}
 int zero(void* to, size_t bytes, void* stream) {
   return of(cudaMemsetAsync(to, 0, bytes, stream_of(stream)));
 }
@@ -115,6 +118,7 @@ extern "C" const sf_collectives* sf_cuda_collectives() {
                                     .receive = receive,
                                     .all_gather = all_gather,
                                     .reduce_scatter_f32 = reduce_scatter_f32,
+                                    .use_device = use_device,
                                     .fold_add = sf_cuda_fold_add,
                                     .zero = zero,
                                     .copy = copy,

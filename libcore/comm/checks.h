@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every kind of group checks and computes alike.
 #pragma once
+#include <algorithm>
+#include <numeric>
 #include <span>
 
 #include "comm/group.h"
@@ -18,5 +20,22 @@ void copy_for_peers(std::byte* to, const std::byte* from, size_t bytes);
 
 // acc[i] += from[i]: one fp32 addition an element, in whatever order of elements.
 void fold_into(std::span<float> acc, const float* from);
+
+// Bytes [lo, hi) of the stream that `rank`'s pieces of all parts make, back to back: body(part, offset in its piece,
+// offset in the stream, bytes).
+template <typename Body>
+void for_range(std::span<const GatherPart> parts, int rank, size_t lo, size_t hi, Body&& body) {
+  size_t start = 0;
+  for (const GatherPart& part : parts) {
+    size_t size = part.sizes[static_cast<size_t>(rank)];
+    size_t from = std::max(lo, start), to = std::min(hi, start + size);
+    if (from < to) body(part, from - start, from, to - from);
+    start += size;
+  }
+}
+
+inline size_t place_of(const GatherPart& part, int rank) {
+  return std::accumulate(part.sizes.begin(), part.sizes.begin() + rank, size_t{0});
+}
 
 }  // namespace sf::comm

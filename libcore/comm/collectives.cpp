@@ -2,7 +2,6 @@
 // The calls of SteppedGroup.
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/fault.h"
@@ -25,23 +24,6 @@ uint64_t digest_of(std::string_view operation, std::string_view tag, std::span<c
   hash.update(std::as_bytes(std::span(tag)));
   hash.update(std::as_bytes(sizes));
   return hash.digest();
-}
-
-// Bytes [lo, hi) of the stream that `rank`'s pieces of all parts make, back to back: body(part, offset in its piece,
-// offset in the stream, bytes).
-template <typename Body>
-void for_range(std::span<const GatherPart> parts, int rank, size_t lo, size_t hi, Body&& body) {
-  size_t start = 0;
-  for (const GatherPart& part : parts) {
-    size_t size = part.sizes[static_cast<size_t>(rank)];
-    size_t from = std::max(lo, start), to = std::min(hi, start + size);
-    if (from < to) body(part, from - start, from, to - from);
-    start += size;
-  }
-}
-
-size_t place_of(const GatherPart& part, int rank) {
-  return std::accumulate(part.sizes.begin(), part.sizes.begin() + rank, size_t{0});
 }
 
 }  // namespace

@@ -17,12 +17,14 @@ enum class Fold {
 
 struct NcclOptions {
   Fold fold = Fold::kExact;
-  size_t piece_bytes = size_t{32} << 20;  // of one exchange: bounds the memory a fold takes to world * piece
+  size_t piece_bytes = size_t{8} << 20;  // of one exchange: bounds what is staged to (2 world + 1) * piece
+  int device = 0;                        // of this rank, as CUDA counts
 };
 
 // `control` joins the same ranks by host memory or network: ids, sizes and heads of calls pass through it, its board
-// tells who has ended. Payloads of all_gather and reduce_fold are the device's memory, all others the host's. Two
-// communicators, one for gathers and one for folds, so that neither waits for the other.
+// tells who has ended. Payloads of all_gather and of the folds may lie anywhere: they pass the device piece by piece,
+// and no copy of the whole is made on either side. Two communicators, one for gathers and one for folds, so that
+// neither waits for the other.
 std::unique_ptr<Group> make_nccl(const sf_collectives& api, std::unique_ptr<Group> control,
                                  const NcclOptions& options = {});
 

@@ -27,9 +27,11 @@ struct sf_collectives {
                     void* stream);  // bytes a rank; in place allowed
   int (*reduce_scatter_f32)(const float* from, float* to, size_t count, void* comm, void* stream);  // count a rank
   // The device.
+  int (*use_device)(int device);  // by the calling thread, for all calls that follow
   int (*fold_add)(float* acc, const float* gradient, int64_t count, void* stream);  // acc[i] += gradient[i]
   int (*zero)(void* to, size_t bytes, void* stream);
-  int (*copy)(void* to, const void* from, size_t bytes, void* stream);  // either side may be the host's
+  // Either side may be the host's; a source there may be changed once this returns.
+  int (*copy)(void* to, const void* from, size_t bytes, void* stream);
   int (*make_stream)(void** stream);
   int (*free_stream)(void* stream);
   int (*pending)(void* stream);  // 1: work is under way, 0: all is done, else minus an error

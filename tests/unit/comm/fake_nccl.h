@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL among the threads of one process, on host memory: every call is carried out, and written down.
+// NCCL among the threads of one process: every call is carried out, and written down. Its device is memory that
+// allocate() gave; whatever else a call names (but for a copy) is refused, as a device would.
 #pragma once
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -25,7 +27,8 @@ struct Post {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::tuple<std::string, int, int>, std::deque<std::string>> boxes;
-  int ids = 0, communicators = 0, memories = 0;
+  int ids = 0, communicators = 0;
+  std::map<const char*, size_t> memories;  // of the device: where and how long
 };
 
 inline Post& post() {
@@ -38,6 +41,20 @@ inline thread_local std::vector<std::string> calls;
 inline thread_local std::vector<std::function<void()>> sends, receives;
 inline thread_local int launches = 0;
 inline thread_local bool stuck = false;  // no call ends any more
+
+inline thread_local size_t largest = 0;  // memory that was asked for at once
+inline thread_local int device = -1;     // of this thread
+
+constexpr int kNotOnDevice = 7;
+
+inline bool on_device(const void* from, size_t bytes) {
+  std::lock_guard lock(post().mutex);
+  const char* at = static_cast<const char*>(from);
+  auto found = post().memories.upper_bound(at);
+  if (found == post().memories.begin() || device < 0) return false;
+  --found;
+  return at + bytes <= found->first + found->second;
+}
 
 inline void put(const Comm& comm, int to, const void* from, size_t bytes) {
   std::lock_guard lock(post().mutex);
@@ -77,6 +94,8 @@ void note(const char* name, Parts... parts) {
 
 inline int all_gather(const void* from, void* to, size_t bytes, void* comm, void*) {
   note("all_gather", bytes);
+  auto ranks = static_cast<size_t>(static_cast<Comm*>(comm)->world);
+  if (!on_device(from, bytes) || !on_device(to, bytes * ranks)) return kNotOnDevice;
   auto& self = *static_cast<Comm*>(comm);
   auto at = [to, bytes](int r) { return static_cast<char*>(to) + static_cast<size_t>(r) * bytes; };
   return do_or_keep(
@@ -91,6 +110,7 @@ inline int all_gather(const void* from, void* to, size_t bytes, void* comm, void
 // Adds in an order of its own, the last rank first: not the fold's.
 inline int reduce_scatter(const float* from, float* to, size_t count, void* comm, void*) {
   note("reduce_scatter", count);
+  if (!on_device(from, count * sizeof(float)) || !on_device(to, count * sizeof(float))) return kNotOnDevice;
   auto& self = *static_cast<Comm*>(comm);
   return do_or_keep(
       [=] {
@@ -154,20 +174,29 @@ inline const sf_collectives& table() {
       .send =
           [](const void* from, size_t bytes, int peer, void* comm, void*) {
             note("send", bytes, peer);
+            if (!on_device(from, bytes)) return kNotOnDevice;
             auto& self = *static_cast<Comm*>(comm);
             return do_or_keep([=] { put(self, peer, from, bytes); }, {});
           },
       .receive =
           [](void* to, size_t bytes, int peer, void* comm, void*) {
             note("receive", bytes, peer);
+            if (!on_device(to, bytes)) return kNotOnDevice;
             auto& self = *static_cast<Comm*>(comm);
             return do_or_keep({}, [=] { std::memcpy(to, take(self, peer).data(), bytes); });
           },
       .all_gather = all_gather,
       .reduce_scatter_f32 = reduce_scatter,
+      .use_device =
+          [](int number) {
+            device = number;
+            return 0;
+          },
       .fold_add =
           [](float* acc, const float* gradient, int64_t count, void*) {
             note("fold_add", count);
+            auto bytes = static_cast<size_t>(count) * sizeof(float);
+            if (!on_device(acc, bytes) || !on_device(gradient, bytes)) return kNotOnDevice;
             for (int64_t i = 0; i < count; ++i) acc[i] += gradient[i];
             return 0;
           },
@@ -195,14 +224,15 @@ inline const sf_collectives& table() {
       .allocate =
           [](void** memory, size_t bytes) {
             std::lock_guard lock(post().mutex);
-            ++post().memories;
             *memory = ::operator new(bytes);
+            post().memories[static_cast<const char*>(*memory)] = bytes;
+            largest = std::max(largest, bytes);
             return 0;
           },
       .release =
           [](void* memory) {
             std::lock_guard lock(post().mutex);
-            --post().memories;
+            post().memories.erase(static_cast<const char*>(memory));
             ::operator delete(memory);
             return 0;
           },

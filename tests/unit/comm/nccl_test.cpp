@@ -3,6 +3,7 @@
 #include "comm/nccl.h"
 
 #include <cmath>
+#include <thread>
 
 #include "base/error.h"
 #include "fake_nccl.h"
@@ -30,15 +31,60 @@ std::vector<std::vector<std::string>> recorded(int world, const NcclOptions& opt
   return all;
 }
 
-TEST(Nccl, EqualPiecesAreOneGatherAParameterInOneLaunch) {
+TEST(Nccl, PartsOfEqualRanksAreOneGather) {
   auto calls = recorded(3, {}, [](Group& group) {
     std::vector<size_t> big{64, 64, 64}, small{4, 4, 4};
-    std::vector<std::byte> mine(64), tail(4), into(192), into_small(12);
+    auto mark = static_cast<std::byte>(group.rank() + 1);
+    std::vector<std::byte> mine(64, mark), tail(4, mark), into(192), into_small(12);
     std::vector<GatherPart> parts{{mine, big, into}, {tail, small, into_small}};
     group.all_gather(parts, named("gather"));
+    for (size_t i = 0; i < into.size(); ++i) EXPECT_EQ(into[i], static_cast<std::byte>(i / 64 + 1));
+    for (size_t i = 0; i < into_small.size(); ++i) EXPECT_EQ(into_small[i], static_cast<std::byte>(i / 4 + 1));
   });
-  for (const auto& one : calls)
-    EXPECT_EQ(one, (std::vector<std::string>{"start", "all_gather 64", "all_gather 4", "end"}));
+  for (const auto& one : calls) EXPECT_EQ(one, (std::vector<std::string>{"start", "all_gather 68", "end"}));
+}
+
+// The fake refuses memory that is not its device's: every payload of a host passed through a window of the staging.
+TEST(Nccl, PayloadsOfTheHostPassTheDeviceInWindows) {
+  for (int world : {1, 2, 3, 4, 7}) {
+    for (Fold fold : {Fold::kExact, Fold::kFast}) {
+      NcclOptions options{.fold = fold, .piece_bytes = 64};
+      recorded(world, options, [&](Group& group) {
+        auto ranks = static_cast<size_t>(world), me = static_cast<size_t>(group.rank());
+        fake::largest = 0;
+        std::vector<size_t> sizes(ranks, 150), offsets;
+        std::vector<std::byte> mine(150, static_cast<std::byte>(me + 1)), into(150 * ranks);
+        group.all_gather(mine, sizes, into, named("gather"));
+        for (size_t i = 0; i < into.size(); ++i) ASSERT_EQ(into[i], static_cast<std::byte>(i / 150 + 1));
+        EXPECT_LE(fake::largest, ranks * 64);
+        for (size_t r = 0; r <= ranks; ++r) offsets.push_back(r * 37);
+        std::vector<float> acc(37, 0.5f);
+        size_t longest = 0;
+        auto give = [&](size_t from, std::span<float> to) {
+          longest = std::max(longest, to.size());
+          for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<float>(from + i + me);
+        };
+        group.reduce_given(give, true, offsets, acc, named("fold"));
+        float others = static_cast<float>(ranks * (ranks - 1) / 2);  // small integers: exact in any order
+        for (size_t i = 0; i < acc.size(); ++i)
+          ASSERT_EQ(acc[i], 0.5f + static_cast<float>((me * 37 + i) * ranks) + others) << i;
+        EXPECT_LE(longest * sizeof(float), 64u);
+        EXPECT_LE(fake::largest, (2 * ranks + 1) * 64);
+      });
+    }
+  }
+}
+
+TEST(Nccl, EveryThreadThatCallsUsesTheRanksDevice) {
+  recorded(2, {.device = 5}, [](Group& group) {
+    std::thread other([&] {
+      std::vector<size_t> sizes{4, 4};
+      std::vector<std::byte> mine(4), into(8);
+      group.all_gather(mine, sizes, into, named("gather"));
+      EXPECT_EQ(fake::device, 5);
+    });
+    other.join();
+  });
 }
 
 TEST(Nccl, UnevenPiecesAreSentAndReceivedInOneLaunch) {
@@ -143,7 +189,7 @@ TEST(Nccl, NothingIsLeftBehind) {
     group.reduce_fold(gradient, true, offsets, acc, named("fold"));
   });
   EXPECT_EQ(fake::post().communicators, 0);
-  EXPECT_EQ(fake::post().memories, 0);
+  EXPECT_EQ(fake::post().memories.size(), 0u);
 }
 
 }  // namespace
