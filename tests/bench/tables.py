@@ -79,8 +79,8 @@ def piped(a, algorithm, target, chats, work, rows_out):
     first = None
     for backend in BACKENDS:
         capture = subprocess.Popen([a.build / "bin/sf-capture", "features", "--target", target, "--draft", work / algorithm,
-                                    "--data", chats, "-q", "--set", f"capture.max_length={a.length}", "--set", "engine.threads=1"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                                    "--data", chats, "-q", "--set", f"capture.max_length={a.length}"],
+                                   stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
         row = train(a, algorithm, work / algorithm, "-", work / "run", 3, [f"shard.backend={backend}", "training.epochs=3"],
                     stdin=capture.stdout)
         capture.stdout.close()
