@@ -40,11 +40,4 @@ MappedFile::~MappedFile() {
   if (data_) munmap(const_cast<std::byte*>(data_), size_);
 }
 
-void let_go(std::span<const std::byte> bytes) {
-  constexpr uintptr_t kPage = 4096;
-  auto begin = (reinterpret_cast<uintptr_t>(bytes.data()) + kPage - 1) / kPage * kPage;
-  auto end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size()) / kPage * kPage;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // advice: no harm if refused
-}
-
 }  // namespace sf

@@ -21,7 +21,4 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// The whole pages within `bytes` of a mapped file need not stay in this process; used again, they are mapped again.
-void let_go(std::span<const std::byte> bytes);
-
 }  // namespace sf

@@ -10,7 +10,6 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/mmap.h"
 #include "base/present.h"
 #include "ckpt/as_published.h"
 #include "ckpt/digest.h"
@@ -219,14 +218,20 @@ TensorView Checkpoint::view(std::string_view name) const {
 }
 
 void Checkpoint::read(std::string_view name, int64_t lo, int64_t hi, Dtype as, std::span<std::byte> to) const {
-  TensorView whole = view(name);
-  SF_ASSERT(0 <= lo && lo <= hi && hi <= numel(whole.shape));
+  const auto& [file, stored] = locate(name);
+  const TensorInfo& info = *files_[file].find(stored);
+  SF_ASSERT(0 <= lo && lo <= hi && hi <= numel(info.shape));
   SF_ASSERT(to.size() == static_cast<size_t>(hi - lo) * size_of(as));
-  size_t size = size_of(whole.dtype);
-  std::span<const std::byte> bytes =
-      whole.span().subspan(static_cast<size_t>(lo) * size, static_cast<size_t>(hi - lo) * size);
-  convert(bytes, whole.dtype, to, as);
-  let_go(bytes);
+  size_t size = size_of(info.dtype), at = static_cast<size_t>(lo) * size, left = static_cast<size_t>(hi - lo) * size;
+  if (info.dtype == as) return files_[file].read(info, at, to);
+  std::vector<std::byte> bounce(std::min(left, kBounceBytes));
+  for (size_t done = 0; left > 0; at += done, left -= done) {
+    done = std::min(left, bounce.size());
+    std::span<std::byte> piece = std::span(bounce).first(done);
+    files_[file].read(info, at, piece);
+    convert(piece, info.dtype, to.first(done / size * size_of(as)), as);
+    to = to.subspan(done / size * size_of(as));
+  }
 }
 
 Checkpoint::Place Checkpoint::place(std::string_view name) const {

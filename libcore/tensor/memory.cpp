@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -193,6 +194,9 @@ void install_allocator() {
   static const bool installed = [] {
     c10::SetCPUAllocator(new CountingAllocator, 255);  // LibTorch keeps it for ever
     is_ours = true;
+    // Rows and messages of megabytes come and go beside the tensors: their pages go back at once, not into a heap that
+    // what lives longer cuts up. (Left to itself the C library raises the limit at the first of them.)
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
     return true;
   }();
   static_cast<void>(installed);

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
+
 #include "base/file.h"
 #include "ckpt/as_published.h"
 #include "scratch.h"
@@ -38,6 +41,33 @@ fs::path published(const Scratch& scratch, uint64_t shard_bytes = 1 << 20) {
   Publisher publisher(scratch / "out");
   put(publisher.dir() / "tokenizer.json", "{}");
   return publisher.commit(tied_tensors(), config(), manifest, shard_bytes);
+}
+
+// KiB of the mapping that holds `at` which lie in this process.
+int64_t resident_kib(const void* at) {
+  std::ifstream maps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2)
+      inside = begin <= reinterpret_cast<uintptr_t>(at) && reinterpret_cast<uintptr_t>(at) < end;
+    else if (inside && line.starts_with("Rss:"))
+      return std::stoll(line.substr(4));
+  }
+  return -1;
+}
+
+TEST(Checkpoint, RowsShorterThanAPageReadOneByOneDoNotStayResident) {
+  Scratch scratch;
+  HostTensor table = ramp(Dtype::kF32, {16384, 100}, 3);
+  Publisher publisher(scratch / "out");
+  Manifest manifest;
+  manifest.kind = "target";
+  Checkpoint files = Checkpoint::open(publisher.commit({{"table", table.view()}}, Json::object(), manifest, 1 << 30));
+  std::vector<float> row(100);
+  for (int64_t i = 0; i < 16384; i += 2)
+    files.read("table", i * 100, (i + 1) * 100, Dtype::kF32, std::as_writable_bytes(std::span(row)));
+  EXPECT_LE(resident_kib(files.view("table").span().data()), 256);  // of 6400; what one fault maps around it may stay
 }
 
 TEST(Checkpoint, AMissingDirectoryIsMissingInput) {
