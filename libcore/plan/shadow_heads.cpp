@@ -84,6 +84,38 @@ Shade ShadowOps::linear_cross_entropy(const Shade& x, const Shade& table) {
   return out[0];
 }
 
+// LibTorch's soft-max and minimum: each keeps what it gave or was given, the minimum's gradient asks twice who is less.
+Shade ShadowOps::acceptance(const Shade& logits, const Shade& teacher) {
+  Shape all = logits.shape, rows{logits.shape[0]};
+  auto wide = [this](const Shade& x) {
+    return x.type == Dtype::kF32 ? x.detached() : tape_.make(x.shape, Dtype::kF32);
+  };
+  Shade draft, target;
+  {
+    Shade z = wide(logits);
+    draft = tape_.make(all, Dtype::kF32);
+  }
+  {
+    Shade t = wide(teacher), above = tape_.make(all, Dtype::kF32), clamped = tape_.make(all, Dtype::kF32);
+    target = tape_.make(all, Dtype::kF32);
+  }
+  { Shade least = tape_.make(all, Dtype::kF32); }
+  Shades out{tape_.make(rows, Dtype::kF32)};
+  tape_.record(out, {logits}, [this, draft, target, all, type = logits.type](const Shades&) mutable -> Shades {
+    Shade shared;
+    {
+      Shade equal = tape_.make(all, Dtype::kBool), half = tape_.make(all, Dtype::kF32);
+      shared = tape_.make(all, Dtype::kF32);
+      Shade above = tape_.make(all, Dtype::kBool);
+    }
+    target = {};
+    Shade z = tape_.make(all, Dtype::kF32);
+    draft = {}, shared = {};
+    return {type == Dtype::kF32 ? z : tape_.make(all, type)};
+  });
+  return out[0];
+}
+
 // [kv, N K, hd] -> [K, 1, kv, N K, hd]. Its gradient is summed over the slots of a block.
 Shade ShadowOps::seen_in_block(const Shade& x, int64_t blocks) {
   int64_t block = x.shape[1] / blocks;

@@ -165,7 +165,7 @@ Shade ShadowOps::attend(const Shades& inputs) {
   return result[0];
 }
 
-Shade ShadowOps::soft_cross_entropy(const Shade& logits, const Shade& teacher) {
+Shade ShadowOps::soft_cross_entropy(const Shade& logits, const Shade& teacher, bool metrics) {
   int64_t n = logits.shape[0];
   Shade mask = tape_.make({n}, Dtype::kF32), rows = tape_.make({n, kSoftRow}, Dtype::kI32);
   Shades out{tape_.make({}, Dtype::kF32)};
@@ -173,7 +173,8 @@ Shade ShadowOps::soft_cross_entropy(const Shade& logits, const Shade& teacher) {
                [this, z = logits.detached(), t = teacher.detached(), mask, rows](const Shades&) -> Shades {
                  return {tape_.make(z.shape, z.type)};
                });
-  // What metrics make of it on the way: argmax, acceptance, their targets.
+  if (!metrics) return out[0];
+  // Argmax, acceptance, their targets.
   Shade argmax = tape_.make({n}, Dtype::kI64), acceptance = tape_.make({n}, Dtype::kF32);
   Shade ids = tape_.make({n}, Dtype::kI64), sum = tape_.make({n}, Dtype::kI64);
   return out[0];

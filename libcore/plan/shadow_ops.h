@@ -28,8 +28,10 @@ class ShadowOps {
   // The two halves of it, where a table is exchanged: nll, and later the gradient of x.
   Shade head_loss(const Shade& x, int64_t vocab, int64_t chunk);
   Shade head_gradient(const Shade& x, int64_t vocab, int64_t chunk);
-  Shade linear_cross_entropy(const Shade& x, const Shade& table);       // [N, H], [V, H] -> scalar
-  Shade soft_cross_entropy(const Shade& logits, const Shade& teacher);  // [N, V] each -> scalar
+  Shade linear_cross_entropy(const Shade& x, const Shade& table);  // [N, H], [V, H] -> scalar
+  // [N, V] each -> scalar; metrics are made of it on the way where no other term of the loss makes them.
+  Shade soft_cross_entropy(const Shade& logits, const Shade& teacher, bool metrics = true);
+  Shade acceptance(const Shade& logits, const Shade& teacher);  // [N, V] each -> F32 [N]
 
   Shade index_select(const Shade& x, int64_t rows);             // dim 0; saves an index
   Shade index_copy_into_zeros(const Shade& rows, int64_t all);  // [n, w] -> [all, w]

@@ -18,8 +18,14 @@ namespace sf::plan {
 // Every index of `rows` x `width` tokens supervised: no batch of this size needs more.
 arch::Eagle3Batch full_eagle3_batch(int64_t rows, int64_t width, int unroll, bool reference_quirks);
 
+// Unrolled steps, and the terms of each one's loss.
+struct Eagle3Steps {
+  int unroll = 1;
+  bool cross_entropy = true, acceptance = false;
+};
 // The most that one round holds in tensors. `compute`: F32 or BF16.
-uint64_t eagle3_work(const arch::Eagle3& draft, int unroll, Dtype compute, const arch::Eagle3Batch& batch);
+uint64_t eagle3_work(const arch::Eagle3& draft, const Eagle3Steps& steps, Dtype compute,
+                     const arch::Eagle3Batch& batch);
 
 // A micro-batch of DFlash: by row of it, kept blocks and the states before its last anchor.
 struct DflashBatch {

@@ -13,14 +13,14 @@ namespace {
 class Unroll {
  public:
   // `ops` outlives the backward pass: what it records points to it.
-  Unroll(Tape& tape, ShadowOps& ops, const arch::Eagle3& draft, int unroll, Dtype compute,
+  Unroll(Tape& tape, ShadowOps& ops, const arch::Eagle3& draft, const Eagle3Steps& steps, Dtype compute,
          const arch::Eagle3Batch& batch)
-      : tape_(tape), ops_(ops), d_(draft), unroll_(unroll), compute_(compute), b_(batch), all_(b_.rows * b_.width) {
+      : tape_(tape), ops_(ops), d_(draft), steps_(steps), compute_(compute), b_(batch), all_(b_.rows * b_.width) {
     arch::ModelSpec spec = arch::describe_training(draft);
     for (const arch::Parameter& parameter : spec.parameters)
       p_[parameter.name] =
           parameter.trainable ? tape_.leaf(parameter.shape, compute) : tape_.borrowed(parameter.shape, compute);
-    int64_t length = b_.width + unroll_;
+    int64_t length = b_.width + steps_.unroll;
     for (int i = 0; i < 2; ++i) kept_.push_back(tape_.make({length, d_.head_dim / 2}, Dtype::kF32));
     kept_.push_back(tape_.make({all_ + 1, d_.hidden}, compute));  // rows of the embedding, looked up by another segment
     for (int64_t count : {b_.active, b_.width, b_.rows}) kept_.push_back(tape_.make({count}, Dtype::kI64));
@@ -34,11 +34,11 @@ class Unroll {
     }
     Shades logits = ops_.split_rows(draft_logits(ops_.cat_rows(rows)), b_.step_labels);
     Shade teacher = ask_teacher();
-    Shade sums = tape_.make({unroll_, 3}, Dtype::kF64), loss;
+    Shade sums = tape_.make({steps_.unroll, 3}, Dtype::kF64), loss;
     for (size_t k = 0; k < logits.size(); ++k) {
       Shade judged = teacher;
       if (b_.step_labels[k] != b_.labels) judged = ops_.index_select(teacher, b_.step_labels[k]);
-      Shade term = ops_.scaled(ops_.soft_cross_entropy(logits[k], judged));
+      Shade term = ops_.scaled(judge(logits[k], judged));
       loss = k == 0 ? term : ops_.add(loss, term);
     }
     return loss;
@@ -58,6 +58,15 @@ class Unroll {
     teacher_.assign({top1, lse});
     return ops_.linear(states, p_.at(arch::kTargetHead));
   }
+
+  Shade judge(const Shade& logits, const Shade& teacher) {
+    if (!steps_.acceptance) return ops_.soft_cross_entropy(logits, teacher);
+    Shade term = ops_.scaled(ops_.summed(of_rows(ops_.acceptance(logits, teacher))));
+    Shade best = tape_.make({logits.shape[0]}, Dtype::kI64);
+    return steps_.cross_entropy ? ops_.add(term, ops_.soft_cross_entropy(logits, teacher, false)) : term;
+  }
+  // Masks, weights and logarithms of the acceptance of each row.
+  Shade of_rows(const Shade& alpha) { return ops_.scaled(ops_.scaled(ops_.scaled(alpha))); }
 
   Shade feature() {
     Shade captured = tape_.make({b_.keys, 3 * d_.target_hidden}, compute_);
@@ -148,7 +157,7 @@ class Unroll {
   Tape& tape_;
   ShadowOps& ops_;
   const arch::Eagle3& d_;
-  int unroll_;
+  const Eagle3Steps& steps_;
   Dtype compute_;
   const arch::Eagle3Batch& b_;
   int64_t all_;
@@ -168,11 +177,12 @@ arch::Eagle3Batch full_eagle3_batch(int64_t rows, int64_t width, int unroll, boo
   return batch;
 }
 
-uint64_t eagle3_work(const arch::Eagle3& draft, int unroll, Dtype compute, const arch::Eagle3Batch& batch) {
+uint64_t eagle3_work(const arch::Eagle3& draft, const Eagle3Steps& steps, Dtype compute,
+                     const arch::Eagle3Batch& batch) {
   Tape tape;
-  Shade weights = tape.make({unroll}, Dtype::kF32);
+  Shade weights = tape.make({steps.unroll}, Dtype::kF32);
   ShadowOps ops(tape);
-  Shade loss = Unroll(tape, ops, draft, unroll, compute, batch).run();
+  Shade loss = Unroll(tape, ops, draft, steps, compute, batch).run();
   Shades seed{tape.make({}, Dtype::kF32)};
   tape.run_backward({loss}, std::move(seed));
   return with_margin(tape);

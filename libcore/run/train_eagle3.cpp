@@ -47,10 +47,10 @@ class Eagle3 : public VocabularyAlgorithm {
   }
 
   std::function<uint64_t(const model::Tensors&)> work_bytes(const plan::Schedule& plan) const override {
-    if (options_.lk.type != model::LkLoss::Type::kNone) return {};  // the shadows know the cross-entropy alone
-    return [this, compute = plan.options.compute](const model::Tensors& micro_batch) {
-      return plan::eagle3_work(shape_, options_.unroll, compute,
-                               model::eagle3_batch(micro_batch, vocabulary(), options_));
+    plan::Eagle3Steps steps{options_.unroll, options_.lk.asks_cross_entropy(),
+                            options_.lk.type != model::LkLoss::Type::kNone};
+    return [this, steps, compute = plan.options.compute](const model::Tensors& micro_batch) {
+      return plan::eagle3_work(shape_, steps, compute, model::eagle3_batch(micro_batch, vocabulary(), options_));
     };
   }
 

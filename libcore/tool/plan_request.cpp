@@ -89,11 +89,11 @@ void eagle3(const Full& full) {
   bool quirks = segment.flag("training.reference_quirks");
   request.lookups = full.tokens() * unroll;
   full.vocabulary_map(draft.vocab, draft.draft_vocab);
-  // The shadows know the cross-entropy alone.
-  if (segment.word("training.lk_loss_type") != "none") return;
+  std::string lk = segment.word("training.lk_loss_type");
+  plan::Eagle3Steps steps{unroll, lk == "none" || lk == "lambda", lk != "none"};
   request.work = [=, compute = request.options.compute,
                   batch = plan::full_eagle3_batch(request.rows, request.width, unroll, quirks)](const plan::Schedule&) {
-    return plan::eagle3_work(draft, unroll, compute, batch);
+    return plan::eagle3_work(draft, steps, compute, batch);
   };
 }
 

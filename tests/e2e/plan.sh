@@ -52,6 +52,7 @@ P
 dflash=(sf-train dflash -c run.toml --draft dflash0 --set training.num_anchors=3 --set training.max_steps=2)
 sft=(sf-train sft -c run.toml --target target --data chats.jsonl --set training.max_steps=2)
 for ranks in 1 2 3; do hold "eagle3-$ranks" $ranks "${train[@]}" --from features; done
+for ranks in 1 2; do hold "eagle3-lk-$ranks" $ranks "${train[@]}" --from features --set training.lk_loss_type=lambda --set engine.mode=auto; done
 hold eagle3-flat 2 "${train[@]}" --from features --set shard.backend=fsdp1
 for ranks in 1 2; do
   hold "dflash-$ranks" $ranks "${dflash[@]}" --from features-dflash

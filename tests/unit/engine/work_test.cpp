@@ -21,7 +21,16 @@ struct Shape3 {
   int64_t rows, width, supervised_from;
   Dtype compute;
   bool fc_norm = false, quirks = false;
+  model::LkLoss::Type lk = model::LkLoss::Type::kNone;
 };
+
+constexpr auto kAlpha = model::LkLoss::Type::kAlpha, kLambda = model::LkLoss::Type::kLambda,
+               kTv = model::LkLoss::Type::kTv;
+
+plan::Eagle3Steps steps_of(const Shape3& s) {
+  model::LkLoss lk{s.lk};
+  return {s.unroll, lk.asks_cross_entropy(), s.lk != model::LkLoss::Type::kNone};
+}
 
 arch::Eagle3 draft_of(const Shape3& s) {
   arch::Eagle3 draft;
@@ -60,7 +69,7 @@ struct Measured {
 Measured measure(const Shape3& s) {
   tensor::install_allocator();
   arch::Eagle3 draft = draft_of(s);
-  model::Eagle3Options options{.unroll = s.unroll, .reference_quirks = s.quirks};
+  model::Eagle3Options options{.unroll = s.unroll, .reference_quirks = s.quirks, .lk = {s.lk}};
   model::Eagle3Vocabulary vocabulary = vocabulary_of(draft);
   std::vector<model::Segment> segments = model::eagle3_segments(draft, vocabulary, options);
   model::Tensors parameters, inputs = batch_of(s);
@@ -73,7 +82,7 @@ Measured measure(const Shape3& s) {
     parameters[parameter.name] = value;
   }
   Measured result;
-  result.predicted = plan::eagle3_work(draft, s.unroll, s.compute, model::eagle3_batch(inputs, vocabulary, options));
+  result.predicted = plan::eagle3_work(draft, steps_of(s), s.compute, model::eagle3_batch(inputs, vocabulary, options));
   tensor::mark_memory();
   uint64_t before = tensor::memory().allocated;
   {
@@ -101,21 +110,28 @@ TEST_P(Work, OfEagle3IsPredictedWithinThreePercentAndNeverBelow) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Work,
-    ::testing::Values(Shape3{"small_f32", 97, 41, 32, 48, 4, 2, 16, 3, 2, 23, 0, Dtype::kF32},
-                      Shape3{"small_bf16", 97, 41, 32, 48, 4, 2, 16, 3, 2, 23, 0, Dtype::kBF16},
-                      Shape3{"one_step", 97, 64, 64, 96, 4, 4, 16, 1, 1, 40, 0, Dtype::kF32},
-                      Shape3{"wide_vocabulary", 1024, 1024, 64, 96, 4, 2, 16, 3, 2, 64, 0, Dtype::kF32},
-                      Shape3{"wide_vocabulary_bf16", 1024, 1024, 64, 96, 4, 2, 16, 3, 2, 64, 0, Dtype::kBF16},
-                      Shape3{"deep", 256, 128, 64, 160, 4, 2, 16, 7, 2, 64, 0, Dtype::kF32},
-                      Shape3{"deep_bf16", 256, 128, 64, 160, 4, 2, 16, 7, 2, 64, 0, Dtype::kBF16},
-                      Shape3{"answer_only", 256, 128, 64, 160, 4, 2, 16, 4, 2, 64, 40, Dtype::kF32},
-                      Shape3{"answer_only_bf16", 256, 128, 64, 160, 4, 2, 16, 4, 2, 64, 40, Dtype::kBF16},
-                      Shape3{"wide_layer", 128, 64, 256, 1024, 4, 4, 64, 2, 1, 16, 0, Dtype::kF32},
-                      Shape3{"odd_heads", 128, 64, 60, 100, 5, 5, 12, 3, 2, 31, 5, Dtype::kF32},
-                      Shape3{"odd_heads_bf16", 128, 64, 60, 100, 5, 5, 12, 3, 2, 31, 5, Dtype::kBF16},
-                      Shape3{"fc_norm", 128, 64, 64, 96, 4, 2, 16, 3, 2, 32, 0, Dtype::kF32, true},
-                      Shape3{"quirks", 128, 64, 64, 96, 4, 2, 16, 3, 2, 32, 0, Dtype::kF32, false, true},
-                      Shape3{"quirks_bf16", 128, 64, 64, 96, 4, 2, 16, 3, 2, 32, 0, Dtype::kBF16, false, true}),
+    ::testing::Values(
+        Shape3{"small_f32", 97, 41, 32, 48, 4, 2, 16, 3, 2, 23, 0, Dtype::kF32},
+        Shape3{"small_bf16", 97, 41, 32, 48, 4, 2, 16, 3, 2, 23, 0, Dtype::kBF16},
+        Shape3{"one_step", 97, 64, 64, 96, 4, 4, 16, 1, 1, 40, 0, Dtype::kF32},
+        Shape3{"wide_vocabulary", 1024, 1024, 64, 96, 4, 2, 16, 3, 2, 64, 0, Dtype::kF32},
+        Shape3{"wide_vocabulary_bf16", 1024, 1024, 64, 96, 4, 2, 16, 3, 2, 64, 0, Dtype::kBF16},
+        Shape3{"deep", 256, 128, 64, 160, 4, 2, 16, 7, 2, 64, 0, Dtype::kF32},
+        Shape3{"deep_bf16", 256, 128, 64, 160, 4, 2, 16, 7, 2, 64, 0, Dtype::kBF16},
+        Shape3{"answer_only", 256, 128, 64, 160, 4, 2, 16, 4, 2, 64, 40, Dtype::kF32},
+        Shape3{"answer_only_bf16", 256, 128, 64, 160, 4, 2, 16, 4, 2, 64, 40, Dtype::kBF16},
+        Shape3{"wide_layer", 128, 64, 256, 1024, 4, 4, 64, 2, 1, 16, 0, Dtype::kF32},
+        Shape3{"odd_heads", 128, 64, 60, 100, 5, 5, 12, 3, 2, 31, 5, Dtype::kF32},
+        Shape3{"odd_heads_bf16", 128, 64, 60, 100, 5, 5, 12, 3, 2, 31, 5, Dtype::kBF16},
+        Shape3{"fc_norm", 128, 64, 64, 96, 4, 2, 16, 3, 2, 32, 0, Dtype::kF32, true},
+        Shape3{"quirks", 128, 64, 64, 96, 4, 2, 16, 3, 2, 32, 0, Dtype::kF32, false, true},
+        Shape3{"quirks_bf16", 128, 64, 64, 96, 4, 2, 16, 3, 2, 32, 0, Dtype::kBF16, false, true},
+        Shape3{"lk_alpha", 1024, 1024, 64, 96, 4, 2, 16, 3, 2, 64, 0, Dtype::kF32, false, false, kAlpha},
+        Shape3{"lk_tv", 97, 41, 32, 48, 4, 2, 16, 3, 2, 23, 0, Dtype::kF32, false, false, kTv},
+        Shape3{"lk_tv_bf16", 1024, 1024, 64, 96, 4, 2, 16, 3, 2, 64, 0, Dtype::kBF16, false, false, kTv},
+        Shape3{"lk_lambda", 1024, 1024, 64, 96, 4, 2, 16, 3, 2, 64, 9, Dtype::kF32, false, false, kLambda},
+        Shape3{"lk_lambda_bf16", 1024, 1024, 64, 96, 4, 2, 16, 3, 2, 64, 9, Dtype::kBF16, false, false, kLambda},
+        Shape3{"lk_lambda_quirks", 512, 512, 64, 96, 4, 2, 16, 3, 2, 64, 0, Dtype::kF32, false, true, kLambda}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Work, NoBatchOfItsSizeNeedsMoreThanTheFullOne) {
@@ -123,13 +139,13 @@ TEST(Work, NoBatchOfItsSizeNeedsMoreThanTheFullOne) {
   arch::Eagle3 draft = draft_of(s);
   model::Eagle3Options options{.unroll = s.unroll};
   uint64_t part =
-      plan::eagle3_work(draft, s.unroll, s.compute, model::eagle3_batch(batch_of(s), vocabulary_of(draft), options));
+      plan::eagle3_work(draft, steps_of(s), s.compute, model::eagle3_batch(batch_of(s), vocabulary_of(draft), options));
   s.supervised_from = 0;
   uint64_t all =
-      plan::eagle3_work(draft, s.unroll, s.compute, model::eagle3_batch(batch_of(s), vocabulary_of(draft), options));
+      plan::eagle3_work(draft, steps_of(s), s.compute, model::eagle3_batch(batch_of(s), vocabulary_of(draft), options));
   EXPECT_LT(part, all);
-  EXPECT_EQ(all,
-            plan::eagle3_work(draft, s.unroll, s.compute, plan::full_eagle3_batch(s.rows, s.width, s.unroll, false)));
+  EXPECT_EQ(
+      all, plan::eagle3_work(draft, steps_of(s), s.compute, plan::full_eagle3_batch(s.rows, s.width, s.unroll, false)));
 }
 
 }  // namespace
