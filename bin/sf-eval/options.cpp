@@ -58,6 +58,7 @@ Verb checkpoints() {
       .takes_positional = true,
       .positional_help = "RUN  directory of a run",
       .plan = sf::tool::checkpoints_plan,
+      .done = sf::tool::checkpoints_done,
       .tensor_entry = "sf_eval_checkpoints",
   };
   verb.options.push_back({.name = "nth", .value = "K", .help = "only the checkpoint number K, from 0"});

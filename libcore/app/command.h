@@ -35,9 +35,10 @@ struct Verb {
   std::vector<std::string> settings;  // sections of settings it reads ("training", "stream"); others are refused (64)
   bool takes_positional = false;      // e.g. `sf-eval report RUN`: as many as positional_help names, all required
   std::string positional_help;        // "RUN  directory of the run", "A B  what to compare": names, two spaces, meaning
-  std::vector<std::string> positional_choices = {};  // the words the first may be; empty: any
-  std::function<int(Invocation&)> run;               // or, for verbs that compute:
-  std::function<int(Invocation&)> plan;              // --plan of those, without LibTorch
+  std::vector<std::string> positional_choices = {};     // the words the first may be; empty: any
+  std::function<int(Invocation&)> run;                  // or, for verbs that compute:
+  std::function<int(Invocation&)> plan;                 // --plan of those, without LibTorch
+  std::function<std::optional<int>(Invocation&)> done;  // before LibTorch is opened: the status, if nothing is to do
   std::string tensor_entry;  // extern "C" int NAME(sf::app::Invocation*) of libshardforge-tensor.so, by dlopen
   bool ranks = false;        // accepts --ranks N: the supervisor forks before anything else happens
 };

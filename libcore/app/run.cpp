@@ -159,6 +159,14 @@ int enter_tensor(const std::string& entry, Invocation& invocation) {
   return run(&invocation);
 }
 
+// LibTorch is opened only for what is not there already.
+int answer_of(const Verb& verb, Invocation& invocation) {
+  const auto& here = invocation.plan_only() && verb.plan ? verb.plan : verb.run;
+  if (here) return here(invocation);
+  const std::optional<int> done = verb.done && !fault("app.skip_done") ? verb.done(invocation) : std::nullopt;
+  return done ? *done : enter_tensor(verb.tensor_entry, invocation);
+}
+
 // Of several ranks with one error, one tells it; and an end that its own rank told is not told again.
 bool is_ours_to_tell(const Call& call, std::string_view error) {
   if (call.group_fd() < 0) return true;
@@ -178,8 +186,7 @@ int call_verb(CallSetup setup) {
       [&] {
         call.listen();
         if (!verb.tensor_entry.empty() || call.has("verbose")) call.log_first_lines();
-        const auto& here = call.plan_only() && verb.plan ? verb.plan : verb.run;
-        int answer = here ? here(call) : enter_tensor(verb.tensor_entry, call);
+        int answer = answer_of(verb, call);
         if (answer < 128 && answer != static_cast<int>(Exit::kAgain)) call.finish();  // a stopped verb has no result
         return answer;
       },

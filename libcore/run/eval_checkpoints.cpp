@@ -31,9 +31,8 @@ class Series {
   // 0, or 75: stopped, and what was done is kept.
   int evaluate(const Candidate& candidate) {
     const tool::ExamFiles files = tool::files_of(invocation_, exam_, rule_, candidate);
-    if (files.found()) {
-      invocation_.log(fmt::format("step {}: done already", candidate.step));
-    } else {
+    const bool before = files.found().has_value();
+    if (!before) {
       fs::create_directories(files.answers.parent_path());
       fs::create_directories(files.verdicts.parent_path());
       if (!fs::exists(files.answers))
@@ -41,9 +40,7 @@ class Series {
           return status;
       tool::score_into(invocation_, files.answers, files.verdicts);
     }
-    const std::string path = tool::settled(invocation_, files).string();
-    invocation_.result(invocation_.json_output() ? Json::object().set("step", candidate.step).set("path", path).dump()
-                                                 : path);
+    tool::tell_verdicts(invocation_, candidate.step, files, before);
     return 0;
   }
 

@@ -79,6 +79,9 @@ ExamFiles files_of(const app::Invocation& invocation, const Exam& exam, const st
   return files;
 }
 
+namespace {
+
+// What stands for this checkpoint, once the parts are merged if all are there.
 fs::path settled(app::Invocation& invocation, const ExamFiles& files) {
   if (!files.is_part() || files.found() == files.whole) return *files.found();
   const score::Shard shard = score::parse_shard(invocation.get("shard"));
@@ -86,6 +89,27 @@ fs::path settled(app::Invocation& invocation, const ExamFiles& files) {
     if (!fs::exists(files.verdicts.parent_path() / fmt::format("{}.jsonl", i))) return files.verdicts;
   merge_shards(invocation, files.verdicts.parent_path().string(), files.whole);
   return files.whole;
+}
+
+}  // namespace
+
+void tell_verdicts(app::Invocation& invocation, int64_t step, const ExamFiles& files, bool before) {
+  if (before) invocation.log(fmt::format("step {}: done already", step));
+  const std::string path = settled(invocation, files).string();
+  invocation.result(invocation.json_output() ? Json::object().set("step", step).set("path", path).dump() : path);
+}
+
+std::optional<int> checkpoints_done(app::Invocation& invocation) {
+  const Exam exam = read_exam(invocation, true);
+  const std::string rule = checked_rule(invocation, exam);
+  std::vector<std::pair<int64_t, ExamFiles>> all;
+  for (const Candidate& candidate : candidates(invocation)) {
+    all.emplace_back(candidate.step, files_of(invocation, exam, rule, candidate));
+    if (!all.back().second.found()) return std::nullopt;
+  }
+  if (all.empty()) return std::nullopt;
+  for (const auto& [step, files] : all) tell_verdicts(invocation, step, files, true);
+  return 0;
 }
 
 int checkpoints_plan(app::Invocation& invocation) {

@@ -35,8 +35,12 @@ struct ExamFiles {
 ExamFiles files_of(const app::Invocation& invocation, const Exam& exam, const std::string& rule,
                    const Candidate& candidate);
 
-// Merges the parts beside `files.verdicts` if all are there; what then stands for this checkpoint.
-std::filesystem::path settled(app::Invocation& invocation, const ExamFiles& files);
+// Names a checkpoint's verdicts, which are published, and merges the parts if all are there; `before`: another run made
+// them.
+void tell_verdicts(app::Invocation& invocation, int64_t step, const ExamFiles& files, bool before);
+
+// The status, if every checkpoint that is asked for has its verdicts. Else nothing is said or changed.
+std::optional<int> checkpoints_done(app::Invocation& invocation);
 
 // --plan: one line a checkpoint, with what is done already.
 int checkpoints_plan(app::Invocation& invocation);

@@ -20,7 +20,10 @@ before=$(sha256sum evals/*.jsonl evals/answers/*.jsonl)
 TIMEFORMAT='%U %S'
 { time series --nth 1 -o evals >out 2>err; } 2>spent || { cat err; die "again"; }
 says "step 2: done already"
-awk '{ exit !($1 + $2 < 1) }' spent || { cat spent; die "what is done takes a second"; }
+awk '{ exit !($1 + $2 < 0.25) }' spent || { cat spent; die "what is done takes a quarter of a second"; }
+LD_DEBUG=files LD_DEBUG_OUTPUT=opened series --nth 1 -o evals >out 2>err || { cat err; die "again"; }
+cat opened.* | grep -q libshardforge.so || die "the loader did not tell"
+! cat opened.* | grep -q libtorch || die "LibTorch was opened for what is done"
 series --target target -o evals --plan 2>err | grep -c 'done ' | grep -qx 4 || die "the plan does not see what is done"
 expect 66 series --nth 3 -o evals; says "has 3 checkpoints, counted from 0"
 expect 66 sf-eval checkpoints nowhere --questions questions.jsonl -o evals

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <new>
+#include <optional>
 #include <stdexcept>
 
 #include "app/command.h"
@@ -53,6 +54,22 @@ TEST(Run, ResultsGoToStdoutAndTheVerbsStatusComesBack) {
   EXPECT_EQ(ended.out, "one\ntwo\n");
   EXPECT_EQ(ended.err, "");
   EXPECT_EQ(ended.status, 1);
+}
+
+TEST(Run, WhatIsDoneNeedsNoComputingLibrary) {
+  std::optional<int> found = 1;
+  Verb verb{.name = "act", .purpose = "acts", .done = [&](Invocation&) { return found; }, .tensor_entry = "no_such"};
+  const Command command{.name = "sf-test", .purpose = "tests", .verbs = {verb}};
+  auto call = [&] {
+    return in_child([&] {
+      std::string words[] = {"sf-test", "act"};
+      char* argv[] = {words[0].data(), words[1].data()};
+      return run_command(2, argv, command);
+    });
+  };
+  EXPECT_EQ(call().status, 1);
+  found.reset();
+  EXPECT_EQ(call().status, static_cast<int>(Exit::kUnavailable)) << "there is no such library beside this test";
 }
 
 TEST(Run, ErrorsBecomeStatusesAndAreToldOnce) {
