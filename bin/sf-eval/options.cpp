@@ -103,9 +103,10 @@ Verb generate() {
                    .value = "FILE",
                    .help = "the answers, JSON Lines; finished rows are kept",
                    .letter = 'o'}},
-      .settings = {"target", "generate", "eval", "speculation"},
+      .settings = {"target", "generate", "eval", "speculation", "comm"},
       .plan = sf::tool::generate_plan,
       .tensor_entry = "sf_eval_generate",
+      .ranks = true,
   };
 }
 

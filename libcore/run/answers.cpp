@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/answers.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
+#include <memory>
 
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "run/group.h"
 #include "text/tokenizer.h"
+#include "tool/answer_rows.h"
 
 namespace sf::run {
 namespace {
+
+constexpr Seconds kLook{600};               // to read or write a file of answers
+constexpr Seconds kSlowest{7 * 24 * 3600};  // from the first rank that has its answers to the last
 
 Json::Array to_json_array(std::span<const int32_t> ids) {
   Json::Array array;
@@ -39,11 +41,6 @@ Json chat_row(const OpenTarget& target, const gen::GenerateOptions& options, con
       .set("finish", std::string(gen::name_of(done.finish)));
 }
 
-std::string key_of(const Json& row) {
-  const Json* sample = row.find("sample");
-  return sample ? fmt::format("{}/{}", row.at("id").as_string(), sample->as_int()) : row.at("id").as_string();
-}
-
 // What the chats depend on, as one digest.
 std::string chat_job(const OpenTarget& target, const gen::GenerateOptions& o) {
   return sha256_hex(fmt::format(
@@ -53,93 +50,57 @@ std::string chat_job(const OpenTarget& target, const gen::GenerateOptions& o) {
       fmt::join(o.stop_ids, ","), Json(Json::Array(o.stop_texts.begin(), o.stop_texts.end())).dump()));
 }
 
-std::string owner_text(const std::string& who) {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return fmt::format("{} (pid {} on {})", who, getpid(), host);
+// Sums over the ranks, times of the slowest; waits for it.
+gen::GenerateStats over_ranks(comm::Group& group, const gen::GenerateStats& mine) {
+  std::vector<gen::GenerateStats> all(static_cast<size_t>(group.world()));
+  const std::vector<size_t> sizes(all.size(), sizeof mine);
+  group.all_gather(std::as_bytes(std::span(&mine, 1)), sizes, std::as_writable_bytes(std::span(all)),
+                   {"the slowest rank's answers", Deadline::after(kSlowest)});
+  gen::GenerateStats sum;
+  for (const gen::GenerateStats& one : all) {
+    sum.prompts += one.prompts;
+    sum.prompt_tokens += one.prompt_tokens;
+    sum.new_tokens += one.new_tokens;
+    sum.target_forwards += one.target_forwards;
+    sum.prefill_s = std::max(sum.prefill_s, one.prefill_s);
+    sum.decode_s = std::max(sum.decode_s, one.decode_s);
+  }
+  return sum;
 }
 
-// Of those who wrote the file, the last.
-std::string owner_of(const std::filesystem::path& partial) {
-  const std::string text = read_file(partial);
-  constexpr std::string_view kBy = "{\"by\":";
-  size_t at = text.rfind(kBy), end = text.find('\n', at);
-  if (at == std::string::npos || end == std::string::npos) return "another run";
-  return Json::parse(text.substr(at, end - at), partial.string()).get_string("by", "another run");
+// Rank 0 has FILE.partial before others look into it, and nobody writes before all have looked.
+std::unique_ptr<tool::AnswerRows> take_rows(app::Invocation& invocation, comm::Group& group, const AnswerTask& task,
+                                            const std::filesystem::path& file) {
+  std::unique_ptr<tool::AnswerRows> rows;
+  on_first_rank(group, "answers " + file.string(),
+                [&] { rows = std::make_unique<tool::AnswerRows>(file, task.job, invocation.command_line()); });
+  if (group.rank() > 0) rows = std::make_unique<tool::AnswerRows>(file, task.job, group.rank());
+  group.barrier({"rows that are there", Deadline::after(kLook)});
+  return rows;
+}
+
+// This rank's part of what is missing: indices of the task's prompts.
+std::vector<size_t> missing_here(const comm::Group& group, const AnswerTask& task, const tool::AnswerRows& rows) {
+  std::vector<size_t> mine;
+  for (size_t i = 0, missing = 0; i < task.keys.size(); ++i) {
+    if (rows.has(task.keys[i])) continue;
+    if (missing++ % static_cast<size_t>(group.world()) == static_cast<size_t>(group.rank())) mine.push_back(i);
+  }
+  return mine;
+}
+
+int publish(app::Invocation& invocation, const AnswerTask& task, tool::AnswerRows& rows) {
+  rows.take_in();
+  if (rows.size() < task.keys.size()) {
+    invocation.log(fmt::format("stopped; {} of {} answers are kept in {}", rows.size(), task.keys.size(),
+                               rows.partial().string()));
+    return static_cast<int>(Exit::kAgain);
+  }
+  rows.publish(task.keys, task.first);
+  return 0;
 }
 
 }  // namespace
-
-AnswerFile::AnswerFile(std::filesystem::path file, const std::string& job, const std::string& who)
-    : file_(std::move(file)), partial_(file_.string() + ".partial") {
-  take_partial();
-  const bool fresh = std::filesystem::file_size(partial_) == 0;
-  try {
-    refuse_existing(file_);  // another run may have published it since this one began
-    read_back(job);
-    write_all(fd_.get(), Json::object().set("by", owner_text(who)).dump() + "\n", partial_);
-  } catch (...) {
-    if (fresh) ::unlink(partial_.c_str());
-    throw;
-  }
-}
-
-AnswerFile::~AnswerFile() {
-  if (fd_.valid() && rows_.empty()) ::unlink(partial_.c_str());
-}
-
-void AnswerFile::take_partial() {
-  for (;;) {
-    fd_ = UniqueFd(::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    SF_CHECK(fd_.valid(), exit_of_errno(errno, Exit::kCantCreate), "cannot create {}: {}", partial_.string(),
-             errno_text(errno));
-    struct stat ours {
-    }, now{};
-    SF_CHECK(fstat(fd_.get(), &ours) == 0 && S_ISREG(ours.st_mode), Exit::kCantCreate, "{} is not a regular file",
-             partial_.string());
-    SF_CHECK(flock(fd_.get(), LOCK_EX | LOCK_NB) == 0, Exit::kCantCreate,
-             "{} is being written by {}; choose another -o, or wait until that run ends", file_.string(),
-             owner_of(partial_));
-    // The previous owner may have published and removed it between our open and our lock.
-    if (stat(partial_.c_str(), &now) == 0 && ours.st_ino == now.st_ino) return;
-  }
-}
-
-void AnswerFile::read_back(const std::string& job) {
-  std::string text = read_file(partial_);
-  size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
-  size_t at = 0;
-  for (bool first = true; at < whole; first = false) {
-    size_t end = text.find('\n', at);
-    std::string line = text.substr(at, end - at);
-    at = end + 1;
-    Json row = Json::parse(line, partial_.string());
-    if (first) {
-      SF_CHECK(row.get_string("job", "") == job, Exit::kProtocol,
-               "{} was begun with another target, template or sampling; remove it or choose another -o",
-               partial_.string());
-    } else if (!row.contains("by")) {
-      rows_[key_of(row)] = std::move(line);
-    }
-  }
-  SF_CHECK(ftruncate(fd_.get(), static_cast<off_t>(whole)) == 0 && lseek(fd_.get(), 0, SEEK_END) >= 0, Exit::kIo,
-           "cannot continue {}: {}", partial_.string(), errno_text(errno));
-  if (whole == 0) write_all(fd_.get(), Json::object().set("job", job).dump() + "\n", partial_);
-}
-
-void AnswerFile::add(const Json& row) {
-  std::string line = row.dump();
-  write_all(fd_.get(), line + "\n", partial_);
-  rows_[key_of(row)] = std::move(line);
-}
-
-void AnswerFile::publish(const std::vector<std::string>& order, const Json& first) {
-  std::string text = first.is_null() ? "" : first.dump() + "\n";
-  for (const std::string& key : order) text += rows_.at(key) + "\n";
-  write_atomic(file_, text);
-  std::filesystem::remove(partial_);
-  fd_ = UniqueFd();
-}
 
 double AnswerRun::tokens_per_s() const {
   double seconds = stats.prefill_s + stats.decode_s;
@@ -147,8 +108,9 @@ double AnswerRun::tokens_per_s() const {
 }
 
 std::string AnswerRun::summary() const {
-  return fmt::format("{} answers ({} found already), {} new tokens, {} target forwards, {:.1f} tokens/s", stats.prompts,
-                     kept, stats.new_tokens, stats.target_forwards, tokens_per_s());
+  const std::string by = ranks > 1 ? fmt::format(" by {} ranks", ranks) : "";
+  return fmt::format("{} answers{} ({} found already), {} new tokens, {} target forwards, {:.1f} tokens/s",
+                     stats.prompts, by, kept, stats.new_tokens, stats.target_forwards, tokens_per_s());
 }
 
 Json AnswerRun::to_json() const {
@@ -167,35 +129,29 @@ void refuse_existing(const std::filesystem::path& out) {
   SF_CHECK(!std::filesystem::exists(out), Exit::kCantCreate, "{} exists; remove it or choose another -o", out.string());
 }
 
-int answer_into_file(app::Invocation& invocation, const AnswerTask& task, const std::filesystem::path& path,
-                     AnswerRun& run) {
+int answer_into_file(app::Invocation& invocation, comm::Group& group, const AnswerTask& task,
+                     const std::filesystem::path& path, AnswerRun& run) {
   invocation.stop();  // from here on a request to stop keeps the rows that are finished
-  AnswerFile file(path, task.job, invocation.command_line());
-  run.kept = file.size();
+  const std::unique_ptr<tool::AnswerRows> rows = take_rows(invocation, group, task, path);
+  run.kept = rows->size();
+  run.ranks = group.world();
+  const std::vector<size_t> index = missing_here(group, task, *rows);
   std::vector<gen::Prompt> open;
-  std::vector<size_t> index;
-  for (size_t i = 0; i < task.keys.size(); ++i) {
-    if (file.has(task.keys[i])) continue;
-    open.push_back(task.prompts[i]);
-    index.push_back(i);
-  }
+  for (size_t i : index) open.push_back(task.prompts[i]);
   int64_t tokens = 0;
   double start = monotonic_s();
   auto done = [&](const gen::Completion& completion) {
-    file.add(task.row(index[completion.prompt], completion));
+    rows->add(task.row(index[completion.prompt], completion));
     tokens += std::ssize(completion.ids);
-    invocation.progress("answers", static_cast<int64_t>(file.size()), std::ssize(task.keys),
+    invocation.progress("answers", static_cast<int64_t>(rows->size()), static_cast<int64_t>(run.kept + open.size()),
                         fmt::format("{:.0f} tokens/s", static_cast<double>(tokens) / (monotonic_s() - start)));
   };
   if (!open.empty()) run.stats = task.generate(open, done);
-  if (file.size() < task.keys.size()) {
-    invocation.log(fmt::format("stopped; {} of {} answers are kept in {}", file.size(), task.keys.size(),
-                               file.partial().string()));
-    return static_cast<int>(Exit::kAgain);
-  }
-  file.publish(task.keys, task.first);
-  invocation.log(run.summary());
-  return 0;
+  run.stats = over_ranks(group, run.stats);
+  int64_t status = group.rank() == 0 ? publish(invocation, task, *rows) : 0;
+  group.broadcast(std::as_writable_bytes(std::span(&status, 1)), 0, {"published answers", Deadline::after(kLook)});
+  if (status == 0) invocation.log(run.summary());
+  return static_cast<int>(status);
 }
 
 AnswerTask chat_task(OpenTarget& target, const gen::GenerateOptions& options, const EncodedPrompts& prompts) {

@@ -36,7 +36,8 @@ class Series {
       fs::create_directories(files.answers.parent_path());
       fs::create_directories(files.verdicts.parent_path());
       if (!fs::exists(files.answers))
-        if (int status = examine(invocation_, exam_, candidate.dir, files.answers, candidate.step).status)
+        if (int status =
+                examine(invocation_, *comm::make_single(), exam_, candidate.dir, files.answers, candidate.step).status)
           return status;
       tool::score_into(invocation_, files.answers, files.verdicts);
     }

@@ -4,6 +4,7 @@
 #include "config/apply.h"
 #include "run/entry.h"
 #include "run/exam.h"
+#include "run/group.h"
 
 namespace sf::run {
 namespace {
@@ -11,11 +12,14 @@ namespace {
 int eval_generate(app::Invocation& invocation) {
   std::optional<std::filesystem::path> out;
   if (invocation.has("output")) refuse_existing(*(out = invocation.get("output")));
+  SF_CHECK(out || invocation.ranks().world == 1, Exit::kUsage, "{} ranks write a file together: give it as -o FILE",
+           invocation.ranks().world);
+  const std::unique_ptr<comm::Group> group = make_group(invocation);
   const tool::Exam exam = tool::read_exam(invocation, false);
   const config::Apply none(invocation.settings(), "0 drafts: there is no --draft", "gen");
   if (!invocation.has("draft"))
     for (const char* key : {"speculation.draft_tokens", "speculation.least_confidence"}) none.nothing(key);
-  Examined done = examine(invocation, exam, invocation.get("target"), out);
+  Examined done = examine(invocation, *group, exam, invocation.get("target"), out);
   if (done.status == 0 && out)
     invocation.result(invocation.json_output() ? done.run.to_json().set("path", out->string()).dump() : out->string());
   return done.status;

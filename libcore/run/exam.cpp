@@ -102,16 +102,17 @@ AnswerRun answer_onto_stdout(app::Invocation& invocation, const AnswerTask& task
 
 }  // namespace
 
-Examined examine(app::Invocation& invocation, const tool::Exam& exam, const std::filesystem::path& target_dir,
-                 const std::optional<std::filesystem::path>& out, std::optional<int64_t> step) {
+Examined examine(app::Invocation& invocation, comm::Group& group, const tool::Exam& exam,
+                 const std::filesystem::path& target_dir, const std::optional<std::filesystem::path>& out,
+                 std::optional<int64_t> step) {
   Examinee examinee(invocation, exam, target_dir, step);
-  if (exam.samples > 1 && invocation.settings().get_float("generate.temperature") == 0)
+  if (group.rank() == 0 && exam.samples > 1 && invocation.settings().get_float("generate.temperature") == 0)
     invocation.warn(fmt::format("generate.temperature is 0: the {} answers to a question will be equal", exam.samples));
   app::settle_settings(invocation);
   const AnswerTask task = examinee.task();
   Examined result;
   if (out) {
-    result.status = answer_into_file(invocation, task, *out, result.run);
+    result.status = answer_into_file(invocation, group, task, *out, result.run);
     return result;
   }
   result.run = answer_onto_stdout(invocation, task);

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the ranks of a command talk: from [comm] and how they were started, to a group.
+#include "run/group.h"
+
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "comm/network.h"
 #include "comm/trace.h"
-#include "run/training.h"
 
 namespace sf::run {
 namespace {
+
+constexpr Seconds kOthersStart{600};  // a rank may still read what another has read
 
 // Where ranks without a shared parent meet; a supervisor's meet on loopback, told apart by its number.
 comm::MeetingOptions meeting_options(app::Invocation& invocation) {
@@ -81,6 +84,21 @@ std::unique_ptr<comm::Group> make_group(app::Invocation& invocation) {
                    "comm");
   if (ranks.world > 1) invocation.set_state_report([raw = group.get()] { return raw->state_text(); });
   return comm::traced(std::move(group));
+}
+
+void on_first_rank(comm::Group& group, std::string_view what, const std::function<void()>& take) {
+  std::optional<Error> failure;
+  if (group.rank() == 0) {
+    try {
+      take();
+    } catch (const Error& caught) {
+      failure = caught;
+    }
+  }
+  int64_t code = failure ? static_cast<int64_t>(failure->code()) : 0;
+  group.all_reduce_sum(std::span(&code, 1), {what, Deadline::after(kOthersStart)});
+  if (failure) throw *failure;
+  if (code) fail(static_cast<Exit>(code), "rank 0 could not take {}", what);
 }
 
 }  // namespace sf::run

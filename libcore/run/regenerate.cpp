@@ -15,7 +15,8 @@ int regenerate(app::Invocation& invocation) {
   app::settle_settings(invocation);
   const std::string out = invocation.get("output");
   AnswerRun run;
-  if (int status = answer_into_file(invocation, chat_task(target, options, prompts), out, run)) return status;
+  if (int status = answer_into_file(invocation, *comm::make_single(), chat_task(target, options, prompts), out, run))
+    return status;
   invocation.result(invocation.json_output() ? run.to_json().set("path", out).dump() : out);
   return 0;
 }

@@ -58,7 +58,7 @@ OpenTarget open_target(app::Invocation& invocation) {
 
 OpenTarget open_target(app::Invocation& invocation, const std::filesystem::path& dir, const Json& variables) {
   config::Settings& settings = invocation.settings();
-  apply_threads(invocation, "target.threads", 1);
+  apply_threads(invocation, "target.threads", invocation.ranks().local_world);
   Dtype compute = *dtype_from_config(settings.get_string("target.compute_dtype"));
   ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(dir);
   text::ChatEncoder encoder = text::ChatEncoder::open(checkpoint.dir(), variables);

@@ -65,20 +65,11 @@ Json memory_json(const std::vector<train::MemoryUse>& ranks) {
 
 RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocation.get("output")) {
   invocation.stop();  // from here on a request to stop is kept until somebody can act on it
-  std::optional<Error> failure;
-  if (group.rank() == 0) {
-    try {
-      tool::refuse_what_is_no_run(path_);
-      made_ = NewDirs(path_);
-      lock_ = DirLock::acquire(path_, invocation.command_line());
-    } catch (const Error& caught) {
-      failure = caught;
-    }
-  }
-  std::array<int64_t, 1> code{failure ? static_cast<int64_t>(failure->code()) : 0};
-  group.all_reduce_sum(code, {"run directory", Deadline::after(Seconds(60))});
-  if (failure) throw *failure;
-  if (code[0]) fail(static_cast<Exit>(code[0]), "rank 0 could not take the run directory {}", path_.string());
+  on_first_rank(group, "run directory " + path_.string(), [&] {
+    tool::refuse_what_is_no_run(path_);
+    made_ = NewDirs(path_);
+    lock_ = DirLock::acquire(path_, invocation.command_line());
+  });
   resume_ = tool::resume_point(invocation, path_);
 }
 

@@ -9,19 +9,15 @@
 #include "app/command.h"
 #include "base/file.h"
 #include "base/new_dirs.h"
-#include "comm/group.h"
 #include "engine/engine.h"
 #include "report/metrics.h"
 #include "report/spans.h"
+#include "run/group.h"
 #include "stream/sample.h"
 #include "tool/plan_request.h"
 #include "train/loop.h"
 
 namespace sf::run {
-
-// [comm] and the launcher decide. auto: one process is single; ranks of one host share memory, whoever started them;
-// others use Gloo. Every rank calls it; the group must not outlive the invocation.
-std::unique_ptr<comm::Group> make_group(app::Invocation& invocation);
 
 // The directory of a run: owned by one run at a time (73 names the owner), with the checkpoint to go on from.
 class RunDir {

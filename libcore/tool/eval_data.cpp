@@ -13,16 +13,21 @@
 namespace sf::tool {
 namespace {
 
+// Every rank reads the same files.
+void warn(app::Invocation& invocation, std::string_view line) {
+  if (invocation.ranks().rank == 0) invocation.warn(line);
+}
+
 void say_repairs(app::Invocation& invocation, const std::filesystem::path& file, const JsonLines& lines) {
   if (lines.repaired > 0)
-    invocation.warn(fmt::format("{}: {} of {} lines held bytes that are no UTF-8; each became U+FFFD", file.string(),
-                                lines.repaired, lines.lines));
-  if (lines.dropped) invocation.warn(fmt::format("{}: the half-written last line is left out", file.string()));
+    warn(invocation, fmt::format("{}: {} of {} lines held bytes that are no UTF-8; each became U+FFFD", file.string(),
+                                 lines.repaired, lines.lines));
+  if (lines.dropped) warn(invocation, fmt::format("{}: the half-written last line is left out", file.string()));
 }
 
 void say_unknown(app::Invocation& invocation, const std::filesystem::path& file, const std::set<std::string>& unknown) {
   if (!unknown.empty())
-    invocation.warn(fmt::format("{}: columns without meaning here: {}", file.string(), fmt::join(unknown, ", ")));
+    warn(invocation, fmt::format("{}: columns without meaning here: {}", file.string(), fmt::join(unknown, ", ")));
 }
 
 // A file of verdicts, whatever its name; temporary files of a writer, which begin with a dot, are none yet.
@@ -48,9 +53,9 @@ score::QuestionBook read_questions(app::Invocation& invocation, const std::files
   say_repairs(invocation, file, lines);
   say_unknown(invocation, file, unknown);
   if (book.copies() > 0)
-    invocation.warn(fmt::format("{}: {} rows hold {} questions; {} copies are merged", file.string(), lines.lines,
-                                book.size(), book.copies()));
-  for (const std::string& line : book.warnings()) invocation.warn(line);
+    warn(invocation, fmt::format("{}: {} rows hold {} questions; {} copies are merged", file.string(), lines.lines,
+                                 book.size(), book.copies()));
+  for (const std::string& line : book.warnings()) warn(invocation, line);
   return book;
 }
 

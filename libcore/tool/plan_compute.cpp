@@ -59,8 +59,8 @@ void settle(app::Invocation& invocation) {
   app::settle_settings(invocation);
 }
 
-void check_fits(uint64_t weights, uint64_t cache, std::string_view advice) {
-  MemoryLimit limit = memory_limit("", 1);
+void check_fits(const app::Invocation& invocation, uint64_t weights, uint64_t cache, std::string_view advice) {
+  MemoryLimit limit = memory_limit("", invocation.ranks().local_world);
   SF_CHECK(limit.bytes == 0 || weights + cache <= limit.bytes, Exit::kConfig,
            "does not fit: {} bytes of weights and {} of keys and values, {} may be used ({}): {} bytes too many; {}",
            weights, cache, limit.bytes, limit.origin, weights + cache - limit.bytes, advice);
@@ -112,7 +112,7 @@ Answers count_answers(app::Invocation& invocation) {
 int show_answers(app::Invocation& invocation, const Answers& answers) {
   settle(invocation);
   print_record(invocation, answers.record);
-  check_fits(answers.target.weights, answers.cache_bytes,
+  check_fits(invocation, answers.target.weights, answers.cache_bytes,
              "a smaller generate.batch or generate.max_new_tokens, or target.compute_dtype=bf16, needs less");
   return 0;
 }
@@ -153,7 +153,8 @@ int capture_features_plan(app::Invocation& invocation) {
                                .set("feature_bytes", features)
                                .set("disk_bytes", invocation.has("output") ? features : uint64_t{0})
                                .set("contract", contract.to_json()));
-  check_fits(bytes.weights, cache, "a smaller capture.max_length, or target.compute_dtype=bf16, needs less");
+  check_fits(invocation, bytes.weights, cache,
+             "a smaller capture.max_length, or target.compute_dtype=bf16, needs less");
   if (!invocation.has("output")) return 0;
   uint64_t room = free_disk(invocation.get("output"));
   SF_CHECK(features <= room, Exit::kConfig,
@@ -174,7 +175,7 @@ int generate_plan(app::Invocation& invocation) {
   const text::ChatEncoder encoder = text::ChatEncoder::open(target.dir(), exam.variables);
   const Ids ids = encode(invocation.settings(), exam, encoder, bytes.shape.max_positions);
   Answers answers = count_answers(invocation, bytes, ids, exam.samples);
-  answers.record.set("answers", std::ssize(ids) * exam.samples);
+  answers.record.set("answers", std::ssize(ids) * exam.samples).set("ranks", int64_t{invocation.ranks().world});
   return show_answers(invocation, answers);
 }
 

@@ -55,6 +55,35 @@ for cut in 0 30 $((size / 2)) "$size"; do
 done
 says "found already"
 
+# Several ranks share the answers: the same bytes, once, and from what others had finished when they were killed.
+for ranks in 2 3; do
+  gen "${sampled[@]}" --ranks $ranks -o ranks$ranks >out 2>err || { cat err; die "$ranks ranks"; }
+  cmp one.jsonl ranks$ranks || die "$ranks ranks give other bytes"
+  [ "$(cat out)" = ranks$ranks ] && [ "$(ls ranks$ranks*)" = ranks$ranks ] || { ls; die "$ranks ranks leave more than a file"; }
+  says "18 answers by $ranks ranks (0 found already)"
+  [ "$(grep -c 'copies are merged' err)" = 1 ] || { cat err; die "a warning is not told once"; }
+done
+sf-eval generate --target target --questions set.jsonl "${long[@]}" --ranks 2 -o shared >/dev/null 2>&1 & pid=$!
+for _ in $(seq 2000); do [ "$(cat shared.partial.1 2>/dev/null | grep -c completion)" -ge 2 ] && break; sleep 0.005; done
+kill -KILL "$(pgrep -P $pid | tail -n 1)"; got=0; wait $pid || got=$?
+[ $got = 69 ] && [ -e shared.partial ] && [ -e shared.partial.1 ] && [ ! -e shared ] || { ls; die "a killed rank ends with $got"; }
+cp shared.partial shared3.partial && cp shared.partial.1 shared3.partial.1
+expect 76 gen "${sampled[@]}" -o shared; says "was begun with another"
+for ranks in 1 3; do
+  rm -f shared && cp shared3.partial shared.partial && cp shared3.partial.1 shared.partial.1
+  gen "${long[@]}" --ranks $ranks -o shared >/dev/null 2>err || { cat err; die "$ranks ranks after a kill"; }
+  cmp whole shared && [ ! -e shared.partial ] && [ ! -e shared.partial.1 ] || { ls; die "$ranks ranks after a kill"; }
+  grep -Eq '\(([2-9]|1[0-9]) found already' err || { cat err; die "what rank 1 had finished was made again"; }
+done
+rm shared; sf-eval generate --target target --questions set.jsonl "${long[@]}" --ranks 2 -o shared >/dev/null 2>err & pid=$!
+for _ in $(seq 2000); do [ "$(cat shared.partial.1 2>/dev/null | grep -c completion)" -ge 1 ] && break; sleep 0.005; done
+kill -TERM $pid; got=0; wait $pid || got=$?
+[ $got = 75 ] && [ "$(ls shared*)" = "$(printf 'shared.partial\nshared3.partial\nshared3.partial.1')" ] ||
+  { ls; cat err; die "TERM ends two ranks with $got"; }
+gen "${long[@]}" --ranks 2 -o shared >/dev/null 2>err && cmp whole shared || { cat err; die "after TERM"; }
+expect 64 gen --ranks 2; says "give it as -o FILE"
+expect 73 gen --ranks 2 -o shared; [ "$(grep -c error: err)" = 1 ] || { cat err; die "an error is told twice"; }
+
 # A draft gives greedy's tokens.
 gen --set generate.max_new_tokens=24 >plain 2>err || { cat err; die plain; }
 gen --set generate.max_new_tokens=24 --draft draft0 >drafted 2>err || { cat err; die drafted; }

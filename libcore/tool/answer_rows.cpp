@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/answer_rows.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/error.h"
+#include "base/fault.h"
+
+namespace sf::tool {
+namespace {
+
+namespace fs = std::filesystem;
+using Rows = std::map<std::string, std::string>;
+
+std::string key_of(const Json& row) {
+  const Json* sample = row.find("sample");
+  return sample ? fmt::format("{}/{}", row.at("id").as_string(), sample->as_int()) : row.at("id").as_string();
+}
+
+std::string owner_text(const std::string& who) {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return fmt::format("{} (pid {} on {})", who, getpid(), host);
+}
+
+// Of those who wrote the file, the last.
+std::string owner_of(const fs::path& partial) {
+  const std::string text = read_file(partial);
+  constexpr std::string_view kBy = "{\"by\":";
+  size_t at = text.rfind(kBy), end = text.find('\n', at);
+  if (at == std::string::npos || end == std::string::npos) return "another run";
+  return Json::parse(text.substr(at, end - at), partial.string()).get_string("by", "another run");
+}
+
+// The bytes of its whole lines; a torn one behind them is nobody's. kProtocol if another job began it.
+size_t read_rows(const fs::path& partial, const std::string& job, Rows& rows) {
+  const std::string text = read_file(partial);
+  const size_t last = text.rfind('\n'), whole = last == std::string::npos ? 0 : last + 1;
+  for (size_t at = 0; at < whole;) {
+    const size_t end = text.find('\n', at);
+    std::string line = text.substr(at, end - at);
+    const Json row = Json::parse(line, partial.string());
+    if (at == 0)
+      SF_CHECK(row.get_string("job", "") == job, Exit::kProtocol,
+               "{} was begun with another target, template or sampling; remove it or choose another -o",
+               partial.string());
+    else if (!row.contains("by"))
+      rows[key_of(row)] = std::move(line);
+    at = end + 1;
+  }
+  return whole;
+}
+
+std::string job_line(const std::string& job) {
+  return Json::object().set("job", job).dump() + "\n";
+}
+
+// FILE.partial.RANK, of whatever ranks there were.
+std::vector<fs::path> parts_of(const fs::path& partial) {
+  const std::string stem = partial.filename().string() + ".";
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(partial.has_parent_path() ? partial.parent_path() : ".")) {
+    const std::string name = entry.path().filename().string();
+    if (name.size() > stem.size() && name.starts_with(stem) &&
+        name.find_first_not_of("0123456789", stem.size()) == std::string::npos)
+      found.push_back(entry.path());
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+}  // namespace
+
+AnswerRows::AnswerRows(fs::path file, std::string job, const std::string& who)
+    : file_(std::move(file)), partial_(file_.string() + ".partial"), job_(std::move(job)) {
+  own_partial();
+  const bool fresh = fs::file_size(partial_) == 0;
+  try {
+    SF_CHECK(!fs::exists(file_), Exit::kCantCreate, "{} exists; remove it or choose another -o",
+             file_.string());  // another run may have published it since this one began
+    read_back();
+    write_all(fd_.get(), Json::object().set("by", owner_text(who)).dump() + "\n", partial_);
+    take_in();
+  } catch (...) {
+    if (fresh) ::unlink(partial_.c_str());
+    throw;
+  }
+}
+
+AnswerRows::AnswerRows(fs::path file, std::string job, int rank)
+    : file_(std::move(file)), partial_(fmt::format("{}.partial.{}", file_.string(), rank)), job_(std::move(job)) {
+  read_rows(file_.string() + ".partial", job_, rows_);
+  fd_ = UniqueFd(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  SF_CHECK(fd_.valid(), exit_of_errno(errno, Exit::kCantCreate), "cannot create {}: {}", partial_.string(),
+           errno_text(errno));
+  write_all(fd_.get(), job_line(job_), partial_);
+}
+
+AnswerRows::~AnswerRows() {
+  if (fd_.valid() && !written_) ::unlink(partial_.c_str());
+}
+
+void AnswerRows::own_partial() {
+  for (;;) {
+    fd_ = UniqueFd(::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    SF_CHECK(fd_.valid(), exit_of_errno(errno, Exit::kCantCreate), "cannot create {}: {}", partial_.string(),
+             errno_text(errno));
+    struct stat ours {
+    }, now{};
+    SF_CHECK(fstat(fd_.get(), &ours) == 0 && S_ISREG(ours.st_mode), Exit::kCantCreate, "{} is not a regular file",
+             partial_.string());
+    SF_CHECK(flock(fd_.get(), LOCK_EX | LOCK_NB) == 0, Exit::kCantCreate,
+             "{} is being written by {}; choose another -o, or wait until that run ends", file_.string(),
+             owner_of(partial_));
+    // The previous owner may have published and removed it between our open and our lock.
+    if (stat(partial_.c_str(), &now) == 0 && ours.st_ino == now.st_ino) return;
+  }
+}
+
+void AnswerRows::read_back() {
+  const size_t whole = read_rows(partial_, job_, rows_);
+  written_ = !rows_.empty();
+  SF_CHECK(ftruncate(fd_.get(), static_cast<off_t>(whole)) == 0 && lseek(fd_.get(), 0, SEEK_END) >= 0, Exit::kIo,
+           "cannot continue {}: {}", partial_.string(), errno_text(errno));
+  if (whole == 0) write_all(fd_.get(), job_line(job_), partial_);
+}
+
+void AnswerRows::take_in() {
+  for (const fs::path& part : parts_of(partial_)) {
+    Rows found;
+    read_rows(part, job_, found);
+    for (auto& [key, line] : found) {
+      if (rows_.contains(key) || fault("tool.leave_parts")) continue;
+      write_all(fd_.get(), line + "\n", partial_);
+      written_ = true;
+      rows_.emplace(key, std::move(line));
+    }
+    fs::remove(part);
+  }
+}
+
+void AnswerRows::add(const Json& row) {
+  std::string line = row.dump();
+  write_all(fd_.get(), line + "\n", partial_);
+  written_ = true;
+  rows_[key_of(row)] = std::move(line);
+}
+
+void AnswerRows::publish(const std::vector<std::string>& order, const Json& first) {
+  std::string text = first.is_null() ? "" : first.dump() + "\n";
+  for (const std::string& key : order) text += rows_.at(key) + "\n";
+  write_atomic(file_, text);
+  fs::remove(partial_);
+  fd_ = UniqueFd();
+}
+
+}  // namespace sf::tool
