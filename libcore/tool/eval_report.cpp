@@ -201,8 +201,11 @@ std::vector<std::string> agreement_lines(const Agreement& agreement) {
   std::vector<std::string> lines;
   if (agreement.rules.size() < 2) return lines;
   lines.push_back("agreement between rules, % of the same answers");
+  std::string numbers = fmt::format("{:<22}", "");
+  for (size_t i = 0; i < agreement.rules.size(); ++i) numbers += fmt::format("{:>7}", i + 1);
+  lines.push_back(numbers);
   for (size_t i = 0; i < agreement.rules.size(); ++i) {
-    std::string line = fmt::format("{:<20}", agreement.rules[i]);
+    std::string line = fmt::format("{:>2} {:<19}", i + 1, agreement.rules[i]);
     for (double share : agreement.shares[i]) line += fmt::format("{:>7}", percent(share));
     lines.push_back(line);
   }
