@@ -91,7 +91,9 @@ Verb generate() {
       .name = "generate",
       .purpose = "answers of a target to a set of questions",
       .examples = {"sf-eval generate --target target --questions aime/questions.jsonl -o out.jsonl",
-                   "sf-eval generate --target target --questions demo/held.jsonl --limit 1"},
+                   "sf-eval generate --target target --questions demo/held.jsonl --limit 1",
+                   "sf-eval generate --target target --questions aime/questions.jsonl --samples 4 "
+                   "--set generate.temperature=0.6 --ranks 2 -o out.jsonl"},
       .options = {{.name = "target", .value = "DIR", .help = "target checkpoint", .required = true},
                   {.name = "adapter", .value = "DIR", .help = "LoRA adapter that the target is merged with in memory"},
                   {.name = "questions", .value = "FILE", .help = "questions or prompts, JSON Lines", .required = true},

@@ -14,7 +14,6 @@ namespace sf::report {
 namespace {
 
 constexpr size_t kMostBins = 12;
-constexpr size_t kMostGridRows = 1000;  // more questions than a picture can show
 
 std::optional<Chart> accuracy(const EvalPage& page) {
   Series first{.name = "pass@1, 95 % band", .x = {}, .y = {}, .low = {}, .high = {}, .dots = true, .colour = 0};

@@ -10,6 +10,8 @@
 
 namespace sf::report {
 
+inline constexpr size_t kMostGridRows = 1000;  // more questions get no picture
+
 struct EvalPoint {
   std::string label;
   std::optional<double> step;          // absent: not on the curve

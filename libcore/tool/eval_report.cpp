@@ -110,13 +110,26 @@ void add_facts(report::EvalPage& page, const EvalSeries& series) {
   }
 }
 
+// The headline is an original's: a re-evaluation stands beside it, never in its place.
+const EvalEntry& last_original(const EvalSeries& series) {
+  for (size_t i = series.entries.size(); i-- > 0;)
+    if (!series.entries[i].again) return series.entries[i];
+  return series.entries.back();
+}
+
+std::string count_text(const EvalSeries& series) {
+  const auto again = std::ranges::count_if(series.entries, [](const EvalEntry& entry) { return entry.again; });
+  return fmt::format("{} checkpoints", std::ssize(series.entries) - again) +
+         (again > 0 ? fmt::format(", {} evaluated again", again) : "");
+}
+
 report::EvalPage page_of_series(const EvalSeries& series, const Agreement& agreement, const std::string& title) {
   report::EvalPage page;
   page.title = title;
-  const EvalEntry& last = series.entries.back();
+  const EvalEntry& last = last_original(series);
   page.subtitle =
-      fmt::format("rule {} version {}, {} questions, {} checkpoints", header_text(last.scores, "rule"),
-                  header_text(last.scores, "rule_version"), thousands(last.summary.questions), series.entries.size());
+      fmt::format("rule {} version {}, {} questions, {}", header_text(last.scores, "rule"),
+                  header_text(last.scores, "rule_version"), thousands(last.summary.questions), count_text(series));
   page.columns = series_columns(series);
   page.questions = series.entries[series.reference].scores.ids;
   for (size_t i = 0; i < score::kOutcomes; ++i) {
@@ -154,6 +167,9 @@ report::EvalPage page_of_series(const EvalSeries& series, const Agreement& agree
   page.agreement = agreement.shares;
   add_facts(page, series);
   page.notes = series.notes;
+  if (page.questions.size() > report::kMostGridRows)
+    page.notes.push_back(fmt::format("no grid of questions: {} are more than the {} that a picture shows",
+                                     thousands(std::ssize(page.questions)), report::kMostGridRows));
   return page;
 }
 
@@ -189,12 +205,6 @@ int report_curve(app::Invocation& invocation, const std::filesystem::path& file)
 
 size_t columns() {
   return static_cast<size_t>(app::terminal_columns(STDOUT_FILENO));
-}
-
-double last_rate(const EvalSeries& series) {
-  for (size_t i = series.entries.size(); i-- > 0;)
-    if (!series.entries[i].again) return series.entries[i].summary.rate;
-  return series.entries.back().summary.rate;
 }
 
 std::vector<std::string> agreement_lines(const Agreement& agreement) {
@@ -253,7 +263,7 @@ int report_verdicts(app::Invocation& invocation, const std::filesystem::path& pa
     json.set("agreement", std::move(rows));
   }
   show(invocation, lines, json);
-  return passes(invocation, last_rate(series));
+  return passes(invocation, last_original(series).summary.rate);
 }
 
 int eval_compare(app::Invocation& invocation) {
@@ -265,7 +275,7 @@ int eval_compare(app::Invocation& invocation) {
   files[0].header.set("label", files[0].label() + " (reference)");
   EvalSeries series = series_of(std::move(files), "");
   show(invocation, series_lines(series, columns()), series_json(series));
-  return passes(invocation, last_rate(series));
+  return passes(invocation, last_original(series).summary.rate);
 }
 
 }  // namespace sf::tool

@@ -32,6 +32,13 @@ expect 65 sf-eval checkpoints tuned --questions goldless.jsonl -o evals
 says "has no gold"
 [ "$before" = "$(sha256sum evals/*.jsonl evals/answers/*.jsonl)" ] || die "what was done was made again"
 
+# A re-evaluation stands beside its step; the headline stays the original's.
+cp -r evals beside && cp evals/answers/step-2-*.jsonl other.jsonl
+sf-eval score other.jsonl --questions questions.jsonl --step 3 --again -o beside/again.jsonl >/dev/null 2>err || { cat err; die again; }
+sf-eval report beside -o page.html >table 2>err || { cat err; die "report of a re-evaluation"; }
+grep -q '^step 3 ' table && grep -q '^step 3 again ' table || { cat table; die "the two do not stand side by side"; }
+grep -q '4 checkpoints, 1 evaluated again' page.html && grep -q 'pass@1, step 3 (95' page.html || die "the page's headline is not the original's"
+
 # In parts: the last one merges, with the rows of the whole.
 for part in 1 0; do series --nth 2 --shard $part/2 -o parts >out 2>err || { cat err; die "part $part"; }; done
 [ "$(cat out)" = "$(ls parts/*.jsonl)" ] || { cat out; die "the parts were not merged"; }
