@@ -11,13 +11,15 @@ _sf_init() {
         -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --dtype) COMPREPLY=($(compgen -W 'fp32 bf16 fp16' -- "$cur")); return ;;
         --tied-from) COMPREPLY=(); return ;;
+        --ranks) COMPREPLY=(); return ;;
+        --shard-bytes) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --set) COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--output --dtype --tied-from --strict --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--output --dtype --tied-from --strict --ranks --shard-bytes --resume --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     draft)
       case $prev in

@@ -46,6 +46,8 @@ Verb plan() {
                    "shard.replicas",
                    "shard.reshard",
                    "shard.frozen_tables",
+                   "shard.host_resident",
+                   "shard.wrap",
                    "training.batch_size",
                    "training.micro_batches",
                    "training.unroll",

@@ -2,6 +2,7 @@
 // The life of a command, from argv to exit status.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -106,6 +107,7 @@ config::Settings load_settings(const Verb& verb, const Parsed& parsed) {
   for (const Option& option : verb.options) {
     if (option.setting.empty() || !parsed.has(option.name)) continue;
     std::string value = option.value.empty() ? "true" : parsed.last(option.name, "");
+    if (option.repeatable) value = fmt::format("{}", fmt::join(parsed.values.at(option.name), ","));
     settings.set(option.setting + "=" + value, "--" + option.name);
   }
   return settings;
@@ -293,11 +295,11 @@ void refuse_second_owners(const std::vector<std::string>& lines) {
 }
 
 // A file serves many commands, so a key of it may be idle in one of them, and is said to be. A key typed for this very
-// command is a wish; only the reference's own words for tables that a draft has none of are taken without one.
+// command is a wish; only the reference's own switch, which may find no table, is taken without one.
 bool asked_for_nothing(const config::Settings& settings, std::string_view line) {
   std::string_view key = line.substr(std::min(line.size(), line.find(' ') + 1));
   key = key.substr(0, key.find('='));
-  return settings.origin(key) == "--set" && line.find(" to 0 tables") == std::string_view::npos;
+  return settings.origin(key) == "--set" && key != "training.shard_frozen_tables";
 }
 
 }  // namespace

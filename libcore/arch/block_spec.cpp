@@ -102,7 +102,7 @@ void BlockSpec::head(bool tied, bool whole) {
 }
 
 ModelSpec BlockSpec::spec() {
-  spec_.buffers.push_back({"rotary", {d_.head_dim / 2}, Dtype::kF32, false});
+  spec_.buffers.push_back(rotary_buffer(d_.rope, d_.head_dim, d_.max_positions));
   return std::move(spec_);
 }
 

@@ -79,5 +79,7 @@ struct RopeTable {
   double attention_scale = 1;
 };
 RopeTable rope_table(const Rope& rope, int64_t rotary_dims, int64_t max_positions, int64_t length);
+// The buffer "rotary" of a model: inverse frequencies of a sequence within max_positions, from fp64 to fp32.
+Buffer rotary_buffer(const Rope& rope, int64_t rotary_dims, int64_t max_positions);
 
 }  // namespace sf::arch

@@ -20,7 +20,7 @@ class Builder {
     add(kEmbedding, {d_.vocab, d_.hidden}, kMatrixInit);
     for (int64_t i = 0; i < d_.layers; ++i) layer(i);
     head();
-    spec_.buffers.push_back({"rotary", {d_.head_dim / 2}, Dtype::kF32, false});
+    spec_.buffers.push_back(rotary_buffer(d_.rope, d_.head_dim, d_.max_positions));
     return std::move(spec_);
   }
 

@@ -125,7 +125,7 @@ ModelSpec describe(const Eagle3& e) {
   add("lm_head.weight", {e.draft_vocab, e.hidden}, matrix);
   spec.buffers = {{"t2d", {e.vocab}, Dtype::kBool, true},
                   {"d2t", {e.draft_vocab}, Dtype::kI64, true},
-                  {"rotary", {e.head_dim / 2}, Dtype::kF32, false}};
+                  rotary_buffer(e.rope, e.head_dim, e.max_positions)};
   spec.segments.push_back(std::move(segment));
   spec.tables = {{kEmbedding, true, false, true, true}};
   return spec;

@@ -20,9 +20,9 @@ struct Parameter {
   std::string name;
   Shape shape;
   bool trainable = false;
-  // How sf-init makes a new one: "normal:0.02", "uniform:0.1" (from -0.1 to 0.1), "ones", "zeros", "copy:<target's name>", "copy:<target's name>*0.2"
-  // (scaled), "rows:<target's name>" (the rows of the draft vocabulary), "pass:0.004" ([n, m]: the last n columns an
-  // identity, all plus normal(0, 0.004)), or "" (must be given).
+  // How sf-init makes a new one: "normal:0.02", "uniform:0.1" (from -0.1 to 0.1), "ones", "zeros", "copy:<target's
+  // name>", "copy:<target's name>*0.2" (scaled), "rows:<target's name>" (the rows of the draft vocabulary),
+  // "pass:0.004" ([n, m]: the last n columns an identity, all plus normal(0, 0.004)), or "" (must be given).
   std::string init;
 };
 
@@ -37,6 +37,7 @@ struct Buffer {
   Shape shape;
   Dtype dtype = Dtype::kF32;
   bool stored = false;
+  std::vector<float> values = {};  // what it is recomputed to; empty: stored
 };
 
 // A pure function: parameters + boundary tensors -> boundary tensors. Parameters of a segment form its group.

@@ -59,7 +59,7 @@ class Builder {
   ModelSpec spec() {
     spec_.buffers = {{"t2d", {d_.vocab}, Dtype::kBool, true},
                      {"d2t", {d_.draft_vocab}, Dtype::kI64, true},
-                     {"rotary", {d_.head_dim / 2}, Dtype::kF32, false}};
+                     rotary_buffer(d_.rope, d_.head_dim, d_.max_positions)};
     return std::move(spec_);
   }
   ModelSpec& so_far() { return spec_; }

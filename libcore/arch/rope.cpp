@@ -161,4 +161,13 @@ RopeTable rope_table(const Rope& rope, int64_t rotary_dims, int64_t max_position
   return table;
 }
 
+Buffer rotary_buffer(const Rope& rope, int64_t rotary_dims, int64_t max_positions) {
+  RopeTable table = rope_table(rope, rotary_dims, max_positions, 1);
+  return {"rotary",
+          {rotary_dims / 2},
+          Dtype::kF32,
+          false,
+          {table.inverse_frequency.begin(), table.inverse_frequency.end()}};
+}
+
 }  // namespace sf::arch

@@ -150,13 +150,18 @@ void sync_dir(const fs::path& dir) {
   sync_fd(fd.get(), dir);
 }
 
+// A name that is new counts as well: it would become a part of the directory that it is made in.
 void refuse_to_replace(const fs::path& given) {
   std::error_code ignored;
-  if (!fs::is_regular_file(given, ignored)) return;
+  const bool is_there = fs::exists(given, ignored);
+  if (is_there && !fs::is_regular_file(given, ignored)) return;
   const fs::path path = end_of_links(given);
-  fs::path dir = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  bool published = fs::exists(dir / "manifest.json", ignored) || fs::exists(dir / "contract.json", ignored);
-  SF_CHECK(!published && path.filename() != "metrics.jsonl", Exit::kCantCreate,
+  fs::path dir = path.parent_path();
+  while (!dir.empty() && !fs::exists(dir, ignored)) dir = dir.parent_path();
+  for (const char* mark : {"manifest.json", "contract.json"})
+    SF_CHECK(!fs::exists(dir / mark, ignored), Exit::kCantCreate,
+             "{} is part of what was published there; choose another -o", given.string());
+  SF_CHECK(!is_there || path.filename() != "metrics.jsonl", Exit::kCantCreate,
            "{} is part of what was published there; choose another -o", given.string());
 }
 

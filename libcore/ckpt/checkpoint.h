@@ -13,16 +13,25 @@
 #include "arch/model_spec.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/new_dirs.h"
 #include "base/shape.h"
 #include "ckpt/safetensors.h"
 
 namespace sf::ckpt {
 
+// How a buffer comes back: its bytes lie in the files, or it is recomputed, to values of this digest.
+struct BufferRecord {
+  Dtype dtype = Dtype::kF32;
+  Shape shape;
+  bool stored = false;
+  std::string digest;  // xxh3, 16 hex digits; empty: stored, or not known
+};
+
 // What manifest.json holds. Unknown keys are kept in `extra` and written back.
 struct Manifest {
   std::string kind;                              // "target", "draft", "adapter", "train" (with optimizer state)
   std::vector<arch::Alias> aliases;              // each tied storage recorded once
-  std::vector<std::string> recompute;            // buffers that are in no file
+  std::map<std::string, BufferRecord> buffers;   // all of the model's
   std::map<std::string, std::string> residency;  // parameter -> "replicate", "host", ...
   std::map<std::string, std::string> digests;    // tensor or file name -> xxh3 of its bytes (16 hex digits)
   Json contract;                                 // null, or what the training stream promised
@@ -112,7 +121,16 @@ struct TensorSource {
 // sibling; the sibling of a killed process is removed by the next Publisher of the same name on that host.
 class Publisher {
  public:
-  explicit Publisher(std::filesystem::path final_dir);  // kCantCreate if final_dir exists or cannot be made
+  // What is written, for a later process to go on with: `digest` names it, and with `resume` the files of tensors that
+  // a killed process of the same job had finished are kept, and not written again.
+  struct Job {
+    std::string digest;
+    bool resume = false;
+  };
+  // Parents of `final_dir` that are missing are made, and go again if nothing comes of it. kCantCreate if it exists or
+  // cannot be made.
+  explicit Publisher(std::filesystem::path final_dir) : Publisher(std::move(final_dir), Job()) {}
+  Publisher(std::filesystem::path final_dir, Job job);
   ~Publisher();
   Publisher(const Publisher&) = delete;
   Publisher& operator=(const Publisher&) = delete;
@@ -130,17 +148,26 @@ class Publisher {
   std::filesystem::path commit_plain(const std::vector<TensorSource>& tensors, const Json& config,
                                      const std::map<std::string, std::string>& metadata,
                                      const std::function<void(const std::filesystem::path& dir)>& prove);
+  size_t kept() const { return kept_.as_object().size(); }  // files of a killed process
   // Publishes what the caller wrote into dir() (other files than a checkpoint).
   std::filesystem::path commit_files();
 
  private:
   std::filesystem::path final_, temporary_;
+  NewDirs parents_;
+  Job job_;
+  Json kept_ = Json::object();  // file of tensors -> their digests
+  void take_over();
+  void note_finished(const std::string& file, const Json& digests);
   UniqueFd lock_;  // held on the temporary directory: says that its owner lives
   bool done_ = false;
 };
 
 // Points RUN/latest (a relative symbolic link, replaced by rename) at RUN/<name>.
 void point_latest(const std::filesystem::path& run_dir, const std::string& name);
+// The same of RUN/best; and where it leads, nullopt if nowhere.
+void point_best(const std::filesystem::path& run_dir, const std::string& name);
+std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path& run_dir);
 // The newest verified checkpoint of a run directory: the highest step-N that verifies, else what RUN/latest names;
 // nullopt if there is none.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& run_dir);

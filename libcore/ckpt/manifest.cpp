@@ -19,6 +19,22 @@ std::map<std::string, std::string> read_text_map(const Json& json) {
   return map;
 }
 
+Json buffer_to_json(const BufferRecord& record) {
+  Json shape = Json::array();
+  for (int64_t extent : record.shape) shape.push(extent);
+  Json out = Json::object().set("dtype", name_of(record.dtype)).set("shape", std::move(shape));
+  out.set("restored", record.stored ? "stored" : "recomputed");
+  return record.digest.empty() ? out : out.set("digest", record.digest);
+}
+
+BufferRecord read_buffer(const Json& json) {
+  std::optional<Dtype> dtype = dtype_from_name(json.at("dtype").as_string());
+  SF_CHECK(dtype, Exit::kData, "unknown type \"{}\"", json.at("dtype").as_string());
+  BufferRecord record{*dtype, {}, json.at("restored").as_string() == "stored", json.get_string("digest", "")};
+  for (const Json& extent : json.at("shape").as_array()) record.shape.push_back(extent.as_int());
+  return record;
+}
+
 void read_member(Manifest& m, const std::string& key, const Json& value) {
   if (key == "format") {
     SF_CHECK(value.as_int() == kFormat, Exit::kProtocol, "manifest format {} found, this version reads {}",
@@ -27,8 +43,10 @@ void read_member(Manifest& m, const std::string& key, const Json& value) {
     m.kind = value.as_string();
   } else if (key == "aliases") {
     for (const auto& [name, of] : value.as_object()) m.aliases.push_back({name, of.as_string()});
-  } else if (key == "recompute") {
-    for (const Json& name : value.as_array()) m.recompute.push_back(name.as_string());
+  } else if (key == "recompute") {  // as releases before this one listed those that are in no file
+    for (const Json& name : value.as_array()) m.buffers.emplace(name.as_string(), BufferRecord{});
+  } else if (key == "buffers") {
+    for (const auto& [name, record] : value.as_object()) m.buffers[name] = read_buffer(record);
   } else if (key == "residency") {
     m.residency = read_text_map(value);
   } else if (key == "digests") {
@@ -57,12 +75,12 @@ void read_member(Manifest& m, const std::string& key, const Json& value) {
 Json manifest_to_json(const Manifest& m) {
   Json::Object aliases;
   for (const arch::Alias& alias : m.aliases) aliases.emplace_back(alias.name, alias.of);
-  Json recompute = Json::array();
-  for (const std::string& name : m.recompute) recompute.push(name);
+  Json buffers = Json::object();
+  for (const auto& [name, record] : m.buffers) buffers.set(name, buffer_to_json(record));
   Json out = Json::object();
   out.set("format", kFormat).set("kind", m.kind).set("identity", m.identity);
   out.set("step", m.step).set("cursor", m.cursor).set("seed", m.seed);
-  out.set("aliases", Json(std::move(aliases))).set("recompute", std::move(recompute));
+  out.set("aliases", Json(std::move(aliases))).set("buffers", std::move(buffers));
   out.set("residency", text_map(m.residency));
   out.set("contract", m.contract).set("config", m.config).set("numerics", m.numerics);
   if (m.extra.is_object())

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/hash.h"
+#include "base/present.h"
 #include "ckpt/as_published.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/digest.h"
@@ -21,6 +22,8 @@
 namespace sf::ckpt {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr const char* kProgress = "progress.json";  // of a job that can be continued; never published
 
 fs::path parent_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
@@ -118,19 +121,22 @@ void write_shard(const fs::path& path, const Sources& shard, const Metadata& met
   writer.finish();
 }
 
+// `write(file, shard, digests)` writes one file of tensors, or knows what it holds.
+using WriteShard = std::function<void(const std::string& file, const Sources& shard, Digests& digests)>;
+
 Digests write_tensors(const fs::path& dir, const Layout& layout, const std::vector<TensorSource>& tensors,
-                      uint64_t shard_bytes, const Metadata& metadata = {}) {
+                      uint64_t shard_bytes, const WriteShard& write) {
   Digests digests;
   std::vector<Sources> shards = split(tensors, layout.adapter ? UINT64_MAX : shard_bytes);
   if (shards.size() == 1) {
-    write_shard(dir / layout.tensors(), shards[0], metadata, digests);
+    write(layout.tensors(), shards[0], digests);
     return digests;
   }
   uint64_t total = 0;
   std::map<std::string, std::string> where;
   for (size_t i = 0; i < shards.size(); ++i) {
     std::string file = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    write_shard(dir / file, shards[i], metadata, digests);
+    write(file, shards[i], digests);
     for (const TensorSource* tensor : shards[i]) where[tensor->name] = file, total += tensor->bytes();
   }
   Json::Object map;
@@ -139,6 +145,17 @@ Digests write_tensors(const fs::path& dir, const Layout& layout, const std::vect
   index.set("metadata", Json::object().set("total_size", total)).set("weight_map", Json(std::move(map)));
   write_file(dir / "model.safetensors.index.json", index.dump(2) + "\n");
   return digests;
+}
+
+Json digests_json(const Sources& shard, const Digests& digests) {
+  Json out = Json::object();
+  for (const TensorSource* tensor : shard) out.set(tensor->name, digests.at(tensor->name).digest);
+  return out;
+}
+
+void take_digests(const Sources& shard, const Json& known, Digests& digests) {
+  for (const TensorSource* tensor : shard)
+    digests[tensor->name] = {tensor->dtype, tensor->shape, known.get_string(tensor->name, "")};
 }
 
 void fill_digests(const fs::path& dir, const Digests& tensors, std::string_view config_text, Manifest& manifest) {
@@ -166,21 +183,49 @@ void sync_tree(const fs::path& dir) {
 
 }  // namespace
 
-Publisher::Publisher(fs::path final_dir) : final_(std::move(final_dir)) {
+Publisher::Publisher(fs::path final_dir, Job job) : final_(std::move(final_dir)), job_(std::move(job)) {
   if (!final_.has_filename()) final_ = final_.parent_path();  // "out/" names the same directory as "out"
   std::error_code error;
   SF_CHECK(!fs::exists(fs::symlink_status(final_, error)), Exit::kCantCreate,
            "{} exists already; remove it or choose another -o", final_.string());
-  fs::create_directories(parent_of(final_), error);
-  SF_CHECK(!error, exit_of_errno(error.value(), Exit::kCantCreate), "cannot create {}: {}", parent_of(final_).string(),
-           error.message());
-  remove_stale(final_);
+  parents_ = NewDirs(parent_of(final_));
   temporary_ =
       fault("ckpt.torn_publish") ? final_ : parent_of(final_) / (temporary_prefix(final_) + std::to_string(getpid()));
-  SF_CHECK(::mkdir(temporary_.c_str(), 0755) == 0, exit_of_errno(errno, Exit::kCantCreate), "cannot create {}: {}",
-           temporary_.string(), errno_text(errno));
+  if (job_.resume) take_over();
+  remove_stale(final_);
+  SF_CHECK(kept() > 0 || ::mkdir(temporary_.c_str(), 0755) == 0, exit_of_errno(errno, Exit::kCantCreate),
+           "cannot create {}: {}", temporary_.string(), errno_text(errno));
   lock_ = open_dir(temporary_);
   if (lock_.valid()) (void)flock(lock_.get(), LOCK_EX | LOCK_NB);
+}
+
+// What a killed process of the same job had finished becomes ours. A file that is damaged is found out by the reading
+// back before the rename.
+void Publisher::take_over() {
+  std::string prefix = temporary_prefix(final_);
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(parent_of(final_), ignored)) {
+    std::string name = entry.path().filename().string();
+    fs::path notes = entry.path() / kProgress;
+    if (!name.starts_with(prefix) || !is_stale(entry.path(), name.substr(prefix.size())) || !is_present(notes))
+      continue;
+    try {
+      Json progress = Json::parse(read_file(notes), notes.string());
+      if (progress.get_string("job", "") != job_.digest || progress.at("files").as_object().empty()) continue;
+      if (::rename(entry.path().c_str(), temporary_.c_str()) != 0) continue;
+      kept_ = progress.at("files");
+      return;
+    } catch (const Error&) {
+      // written by half: nothing of it counts
+    }
+  }
+}
+
+void Publisher::note_finished(const std::string& file, const Json& digests) {
+  kept_.set(file, digests);
+  fs::path notes = temporary_ / kProgress, fresh = notes.string() + ".new";
+  write_file(fresh, Json::object().set("job", job_.digest).set("files", kept_).dump() + "\n");
+  fs::rename(fresh, notes);  // whole or not at all; not synced, for a process that is killed
 }
 
 Publisher::~Publisher() {
@@ -201,7 +246,15 @@ fs::path Publisher::commit(const std::vector<std::pair<std::string, TensorView>>
 fs::path Publisher::commit(const std::vector<TensorSource>& tensors, const Json& config, Manifest manifest,
                            uint64_t shard_bytes) {
   const Layout layout = layout_for(config);
-  Digests digests = write_tensors(temporary_, layout, tensors, shard_bytes);
+  const Json finished = kept_;
+  Digests digests = write_tensors(temporary_, layout, tensors, shard_bytes,
+                                  [&](const std::string& file, const Sources& shard, Digests& all) {
+                                    if (const Json* known = finished.find(file); known && is_present(temporary_ / file))
+                                      return take_digests(shard, *known, all);
+                                    write_shard(temporary_ / file, shard, {}, all);
+                                    if (!job_.digest.empty()) note_finished(file, digests_json(shard, all));
+                                  });
+  ::unlink((temporary_ / kProgress).c_str());
   std::string config_text = config.dump(2) + "\n";
   write_file(temporary_ / layout.config(), config_text);
   fill_digests(temporary_, digests, config_text, manifest);
@@ -215,7 +268,10 @@ fs::path Publisher::commit(const std::vector<TensorSource>& tensors, const Json&
 fs::path Publisher::commit_plain(const std::vector<TensorSource>& tensors, const Json& config, const Metadata& metadata,
                                  const std::function<void(const fs::path& dir)>& prove) {
   const Layout layout = layout_for(config);
-  write_tensors(temporary_, layout, tensors, kShardBytes, metadata);
+  write_tensors(temporary_, layout, tensors, kShardBytes,
+                [&](const std::string& file, const Sources& shard, Digests& all) {
+                  write_shard(temporary_ / file, shard, metadata, all);
+                });
   write_file(temporary_ / layout.config(), config.dump(2) + "\n");
   prove(temporary_);
   return commit_files();
@@ -235,18 +291,36 @@ fs::path Publisher::commit_files() {
   return final_;
 }
 
-void point_latest(const fs::path& run_dir, const std::string& name) {
-  fs::path temporary = run_dir / fmt::format(".latest.tmp-{}", getpid());
+namespace {
+
+void point(const fs::path& run_dir, const std::string& link, const std::string& name) {
+  fs::path temporary = run_dir / fmt::format(".{}.tmp-{}", link, getpid());
   ::unlink(temporary.c_str());
   SF_CHECK(::symlink(name.c_str(), temporary.c_str()) == 0, exit_of_errno(errno, Exit::kCantCreate),
            "cannot create {}: {}", temporary.string(), errno_text(errno));
-  if (::rename(temporary.c_str(), (run_dir / "latest").c_str()) != 0) {
+  if (::rename(temporary.c_str(), (run_dir / link).c_str()) != 0) {
     int number = errno;
     ::unlink(temporary.c_str());
-    fail(exit_of_errno(number, Exit::kCantCreate), "cannot move {} to {}: {}", (run_dir / "latest").string(), name,
+    fail(exit_of_errno(number, Exit::kCantCreate), "cannot move {} to {}: {}", (run_dir / link).string(), name,
          errno_text(number));
   }
   sync_dir(run_dir);
+}
+
+}  // namespace
+
+void point_latest(const fs::path& run_dir, const std::string& name) {
+  point(run_dir, "latest", name);
+}
+
+void point_best(const fs::path& run_dir, const std::string& name) {
+  point(run_dir, "best", name);
+}
+
+std::optional<fs::path> best_checkpoint(const fs::path& run_dir) {
+  std::error_code error;
+  fs::path name = fs::read_symlink(run_dir / "best", error);
+  return !error && fs::is_directory(run_dir / name, error) ? std::optional(run_dir / name) : std::nullopt;
 }
 
 namespace {

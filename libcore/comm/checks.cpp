@@ -54,6 +54,12 @@ void copy_for_peers(std::byte* to, const std::byte* from, size_t bytes) {
   std::memcpy(to + done, from + done, bytes - done);
 }
 
+std::string in_one_line(std::string_view text) {
+  std::string line;
+  for (char letter : text) line += letter == '\n' ? std::string_view("; ") : std::string_view(&letter, 1);
+  return line;
+}
+
 void fold_into(std::span<float> acc, const float* __restrict from) {
   float* __restrict to = acc.data();
   for (size_t i = 0, n = acc.size(); i < n; ++i) to[i] += from[i];

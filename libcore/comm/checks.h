@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <span>
+#include <string>
 
 #include "comm/group.h"
 
@@ -13,6 +14,9 @@ namespace sf::comm {
 void check_part(const GatherPart& part, int rank, int world);
 void check_fold(std::span<const float> gradient, bool present, std::span<const size_t> offsets,
                 std::span<const float> acc, int rank, int world);
+
+// Lines joined by "; ": a message is one line.
+std::string in_one_line(std::string_view text);
 
 // A copy that another core will read: past the caches, since a line that is dirty in one core's cache reaches another
 // core more slowly than memory does.

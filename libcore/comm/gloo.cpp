@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "comm/checks.h"
 #include "comm/network.h"
 #include "comm/stepped.h"
 
@@ -52,7 +53,7 @@ class MeetingStore : public c10d::Store {
       SF_CHECK(culprit == 0, Exit::kUnavailable, "{}; while ranks were connecting",
                shm::end_text(board, static_cast<int>(culprit) - 1));
       SF_CHECK(!deadline.passed(), Exit::kUnavailable, "not every rank connected before the deadline; {}",
-               shm::state_text(board));
+               in_one_line(shm::state_text(board)));
       meeting_->wait_change(Seconds(0.05));
     }
   }

@@ -154,7 +154,8 @@ void NcclGroup::wait_for(const Channel& channel, const Call& call) {
     usleep(kSleepUs);
     check(api_.async_error(channel.comm), "go on", call);
     if (!call.deadline.passed()) continue;
-    std::string why = fmt::format("rank {} gave up waiting in {}: deadline passed; {}", rank(), call.tag, state_text());
+    std::string why =
+        fmt::format("rank {} gave up waiting in {}: deadline passed; {}", rank(), call.tag, in_one_line(state_text()));
     abandon(why);
     fail(Exit::kUnavailable, "{}", why);
   }

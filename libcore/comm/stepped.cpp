@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "base/fault.h"
+#include "comm/checks.h"
 
 namespace sf::comm {
 
@@ -55,8 +56,8 @@ void SteppedGroup::give_up_late(const Call& call) {
     shm::RankSlot& slot = place_.root ? place_.root->slot(root_rank(peer)) : board_->slot(peer);
     if (peer != rank_ && slot.life.load() == shm::Life::kAlive && is_late(peer)) slot.late.store(1);
   }
-  give_up(Exit::kUnavailable,
-          fmt::format("rank {} gave up waiting in {}: deadline passed; {}", root_rank(rank_), call.tag, state_text()));
+  give_up(Exit::kUnavailable, fmt::format("rank {} gave up waiting in {}: deadline passed; {}", root_rank(rank_),
+                                          call.tag, in_one_line(state_text())));
 }
 
 std::pair<const shm::Region*, int> SteppedGroup::first_ended() const {

@@ -53,6 +53,8 @@ void add_training(std::vector<Key>& keys) {
           whole("training.seed", 42, 0, kMostInt, "seed of every random choice of the trainer"),
           whole("training.checkpoint_every", 0, 0, kMostInt, "steps between checkpoints; 0: only the last one"),
           whole("training.keep_checkpoints", 2, 1, 1e6, "how many of the newest checkpoints to keep"),
+          word("training.best", "none", {"none", "loss", "acc"},
+               "checkpoint that RUN/best names and keeps: of lowest mean loss, or of best acc"),
           whole("training.log_every", 10, 1, 1e9, "steps between lines in the log"),
           whole("training.trace_every", 100, 0, 1e9,
                 "steps between those whose spans every rank records, beside the second; 0: none"),
@@ -120,7 +122,12 @@ void add_engine(std::vector<Key>& keys) {
                "what stays gathered: nothing, from forward to backward, or all until a step changes it"),
           word("shard.frozen_tables", "replicate", {},
                "replicate, shard, rows, stream, rows+stream or host for all; or TABLE=RESIDENCY of each"),
-          word("shard.host_dir", "/tmp", {}, "directory on this host for tables of residency host"),
+          word("shard.host_resident", "", {},
+               "frozen parameters of which a host keeps one copy: names or their ends, with commas between"),
+          word("shard.host_dir", "/tmp", {},
+               "directory on this host for copies of tables of residency host; not given: only if needed"),
+          words("shard.wrap",
+                "classes whose modules are groups, the rest one root group; []: every segment is one"),
       });
 }
 

@@ -17,8 +17,9 @@ Engine::~Engine() = default;
 
 void Engine::load(const std::string& parameter, const ReadInterval& read) {
   state_->slots.forget();
-  state_->store.load(state_->store.index_of(parameter), read);
-  for (auto& [segment, exchange] : state_->options.exchanges) exchange->load(parameter, read);
+  size_t index = state_->store.index_of(parameter);
+  state_->store.load(index, read);
+  state_->hosts.load(index, read);
 }
 
 model::Tensors Engine::round(const std::optional<model::Tensors>& micro_batch, const std::string& loss,
@@ -80,6 +81,9 @@ MemoryReport Engine::measured() const {
   return {state_->at_rest_bytes, tensor::memory().peak, 0, state_->spilled_bytes()};
 }
 
+std::vector<std::string> Engine::host_lines() const {
+  return state_->hosts.lines();
+}
 std::string Engine::plan_text() const {
   return state_->plan.text();
 }

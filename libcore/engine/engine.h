@@ -15,6 +15,7 @@
 #include "arch/model_spec.h"
 #include "base/metric_sink.h"
 #include "comm/group.h"
+#include "engine/host_file.h"
 #include "model/segment.h"
 #include "plan/schedule.h"
 
@@ -27,9 +28,10 @@ class Exchange;
 struct EngineOptions {
   plan::ScheduleOptions schedule;  // `world` and the fact of threads are filled in by the engine
   double call_deadline_s = 120;
-  bool poison = false;                      // fill released slots with NaN: a read of a released parameter shows
-  std::filesystem::path host_dir = "/tmp";  // where a table of residency host has its file without a name
-  std::filesystem::path spill_dir;          // where mode offload keeps boundaries, in a file without a name
+  bool poison = false;                             // fill released slots with NaN: a read of a released parameter shows
+  std::filesystem::path host_dir = "/tmp";         // where a parameter of residency host has its file without a name
+  std::map<std::string, HostSource> host_sources;  // of those whose values a file holds, in the type of the plan
+  std::filesystem::path spill_dir;                 // where mode offload keeps boundaries, in a file without a name
   // Segments that are exchanged, by name; shared because options are copied.
   std::map<std::string, std::shared_ptr<Exchange>> exchanges;
 };
@@ -106,7 +108,8 @@ class Engine {
   StepTimes take_times();
   MemoryReport predicted() const;
   MemoryReport measured() const;
-  std::string plan_text() const;  // schedule with every collective and its bytes; equal on all ranks
+  std::vector<std::string> host_lines() const;  // what lives on the host, and how; for the log
+  std::string plan_text() const;                // schedule with every collective and its bytes; equal on all ranks
   const plan::Schedule& schedule() const;
   comm::Group& group();
 

@@ -17,8 +17,6 @@ class Exchange {
   // Every rank calls it in reverse order if something upstream trains. `gradients` of the boundaries it wrote (those
   // that got one), or null without a micro-batch; returns the gradients of the boundaries it read.
   virtual model::Tensors backward(const Store& store, const model::Tensors* gradients) = 0;
-  // Every parameter that is loaded is offered: an exchange that keeps its table itself takes it from here.
-  virtual void load(std::string_view parameter, const ReadInterval& read) = 0;
   // The window is over: what was gathered for it is given up.
   virtual void end_window() = 0;
 };

@@ -40,6 +40,7 @@ Engine::State::State(comm::Group& g, const arch::ModelSpec& spec, std::vector<mo
       segments(std::move(s)),
       plan(make_plan(spec, segments, options, g.world())),
       before_bytes(tensor::memory().allocated),
+      hosts(plan, g, {options.host_sources, options.host_dir, options.call_deadline_s}),
       store(plan, spec, segments, g.rank()),
       at_rest_bytes(tensor::memory().allocated - before_bytes),
       slots(plan),
@@ -47,8 +48,10 @@ Engine::State::State(comm::Group& g, const arch::ModelSpec& spec, std::vector<mo
       uses_(plan.parameters.size(), 0),
       filled_(plan.groups.size(), 0),
       lane_(plan.options.prefetch > 0 && g.world() > 1) {
-  TableOptions tables{options.call_deadline_s, options.host_dir, &times.communication};
+  TableOptions tables{options.call_deadline_s, &hosts, &times.communication};
   options.exchanges.merge(table_exchanges(plan, segments, spec, group, tables));
+  for (size_t p = 0; p < plan.parameters.size(); ++p)
+    if (hosts.table(p).defined()) store.lend(p, hosts.table(p));
   if (!options.poison || fault("engine.no_poison")) return;
   store.poison(0, plan.arena_bytes);
   slots.on_release = [this](uint64_t begin, uint64_t end) { store.poison(begin, end); };
@@ -80,6 +83,7 @@ void Engine::State::check_ready() {
   for (size_t p = 0; p < plan.parameters.size(); ++p) {
     SF_CHECK(store.loaded(p), Exit::kSoftware, "parameter {} was never loaded", plan.parameters[p].name);
   }
+  hosts.seal();
   if (!fault("engine.own_plan")) agree_on_plan();
   ready_ = true;
 }
@@ -174,6 +178,7 @@ model::Tensors Engine::State::pass(const std::optional<model::Tensors>& micro_ba
 }
 
 at::Tensor Engine::State::parameter_whole(size_t parameter) {
+  if (hosts.table(parameter).defined()) return hosts.table(parameter).to(at::kFloat);
   if (plan.parameters[parameter].trainable) return gather_whole(parameter, store.master(parameter), "parameter");
   return gather_whole(parameter, store.read_frozen(parameter), "parameter");
 }
@@ -211,8 +216,6 @@ at::Tensor Engine::State::gather_whole(size_t parameter, std::span<const float> 
     std::copy(mine.begin(), mine.end(), into.begin());
     return whole;
   }
-  SF_CHECK(held.residency != plan::Residency::kHost, Exit::kSoftware, "table {} lives on the host: no rank holds it",
-           held.name);
   std::vector<size_t> sizes;
   for (const plan::Interval& part : held.exchanged ? held.intervals : of_row(held.intervals)) {
     sizes.push_back(static_cast<size_t>(part.size()) * sizeof(float));

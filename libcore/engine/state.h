@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/host_tables.h"
 #include "engine/lane.h"
 #include "engine/pass.h"
 #include "engine/store.h"
@@ -32,6 +33,7 @@ class Engine::State {
   std::vector<model::Segment> segments;
   plan::Schedule plan;
   uint64_t before_bytes;  // in tensors of this process before the store
+  HostTables hosts;
   Store store;
   uint64_t at_rest_bytes;  // measured: what the store took
   plan::Slots slots;

@@ -37,7 +37,7 @@ std::byte* bytes_of(const at::Tensor& memory) {
 
 Store::Store(const plan::Schedule& plan, const arch::ModelSpec& spec, const std::vector<model::Segment>& segments,
              int rank)
-    : plan_(plan), rank_(rank), loaded_(plan.parameters.size(), false) {
+    : plan_(plan), segments_(segments), rank_(rank), loaded_(plan.parameters.size(), false) {
   for (size_t p = 0; p < plan.parameters.size(); ++p) names_.emplace(plan.parameters[p].name, p);
   for (const arch::Alias& alias : spec.aliases) names_.emplace(alias.name, names_.at(alias.of));
   place_parameters();
@@ -127,6 +127,22 @@ at::Tensor Store::leaf_of(size_t group, const plan::Member& member) const {
   leaf.set_(memory.storage(), at, held.shape, strides);
   leaf.set_requires_grad(held.trainable);
   return leaf;
+}
+
+void Store::lend(size_t parameter, const at::Tensor& whole) {
+  lent_.push_back(whole);
+  for (size_t g = 0; g < segments_.size(); ++g) {
+    if (segments_[g].table) continue;  // an exchange stands in for it
+    for (const std::string& name : segments_[g].parameters) {
+      if (index_of(name) != parameter) continue;
+      SF_CHECK(whole.scalar_type() == tensor::to_scalar(plan_.options.compute), Exit::kConfig,
+               "parameter {} lives on the host as {}, and segment {} computes in {}: choose that type, or another "
+               "residency",
+               plan_.parameters[parameter].name, name_of(plan_.parameters[parameter].compute), segments_[g].name,
+               name_of(plan_.options.compute));
+      by_name_[g][name] = whole;
+    }
+  }
 }
 
 size_t Store::index_of(std::string_view name) const {
@@ -303,7 +319,8 @@ bool Store::owns(const at::Tensor& tensor) const {
     const auto* begin = static_cast<const std::byte*>(memory.const_data_ptr());
     return at >= begin && at < begin + memory.nbytes();
   };
-  return at != nullptr && (inside(arena_) || inside(masters_) || inside(frozen_));
+  return at != nullptr &&
+         (inside(arena_) || inside(masters_) || inside(frozen_) || std::any_of(lent_.begin(), lent_.end(), inside));
 }
 
 }  // namespace sf::engine

@@ -44,6 +44,9 @@ class Store {
 
   void load(size_t parameter, const ReadInterval& read);
   bool loaded(size_t parameter) const { return loaded_[parameter]; }
+  // A frozen parameter that is held elsewhere, whole: segments that are given it read `whole`, whose memory outlives
+  // the store. kConfig if such a segment computes in another type.
+  void lend(size_t parameter, const at::Tensor& whole);
   std::span<std::byte> frozen_bytes(size_t parameter) const;  // this rank's interval, as stored
   std::vector<float> read_frozen(size_t parameter) const;     // the same, fp32
 
@@ -83,6 +86,7 @@ class Store {
   at::Tensor leaf_of(size_t group, const plan::Member& member) const;
 
   const plan::Schedule& plan_;
+  const std::vector<model::Segment>& segments_;
   int rank_;
   std::map<std::string, size_t, std::less<>> names_;
   std::vector<int64_t> offset_;           // of each parameter: elements in masters_, or bytes in frozen_
@@ -91,6 +95,7 @@ class Store {
   std::vector<bool> loaded_;
   at::Tensor masters_, exp_avg_, exp_avg_sq_, accumulators_, sums_;  // fp32, flat
   at::Tensor frozen_, arena_;                                        // bytes
+  std::vector<at::Tensor> lent_;
   std::vector<model::Tensors> by_name_;
   std::vector<std::vector<at::Tensor>> trainable_;
   std::vector<std::vector<size_t>> trainable_parameters_;

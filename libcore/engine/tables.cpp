@@ -3,7 +3,6 @@
 
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,15 +11,11 @@
 
 #include "base/error.h"
 #include "base/fault.h"
-#include "engine/host_file.h"
-#include "ops/optimizer_kernels.h"
 #include "ops/vocabulary_head.h"
 #include "tensor/convert.h"
 
 namespace sf::engine {
 namespace {
-
-constexpr int64_t kLoadPiece = int64_t{1} << 20;  // elements: bounds the bounce buffer of a bf16 load
 
 using Use = std::function<void(int64_t first, const at::Tensor& rows)>;
 
@@ -28,7 +23,11 @@ using Use = std::function<void(int64_t first, const at::Tensor& rows)>;
 class Table {
  public:
   Table(const plan::Schedule& plan, size_t parameter, comm::Group& group, const TableOptions& options)
-      : held_(plan.parameters[parameter]), parameter_(parameter), group_(group), options_(options) {
+      : held_(plan.parameters[parameter]),
+        compute_(plan.options.compute),
+        parameter_(parameter),
+        group_(group),
+        options_(options) {
     SF_ASSERT(held_.shape.size() == 2);
   }
   virtual ~Table() = default;
@@ -38,7 +37,6 @@ class Table {
   virtual at::Tensor look_up(const Store& store, const at::Tensor& ids) = 0;
   // All rows in ascending chunks of `chunk`, to `use` if there is one.
   virtual void visit(const Store& store, int64_t chunk, const Use& use) = 0;
-  virtual void load(const ReadInterval&) {}
   virtual void end_window() {}
   const std::string& name() const { return held_.name; }
   int64_t rows() const { return held_.shape[0]; }
@@ -74,14 +72,17 @@ class Table {
     talk(what, [&](const comm::Call& call) { group_.all_gather(mine, sizes, to, call); });
   }
 
+  at::ScalarType compute_type() const { return tensor::to_scalar(compute_); }
+
   const plan::Held& held_;
+  Dtype compute_;
   size_t parameter_;
   comm::Group& group_;
   TableOptions options_;
 };
 
-// Residencies that have the whole table at hand when it is used.
-class WholeTable : public Table {
+// shard: gathered at its first use in a window, given up at the window's end.
+class SharedOut : public Table {
  public:
   using Table::Table;
   at::Tensor look_up(const Store& store, const at::Tensor& ids) override {
@@ -92,21 +93,12 @@ class WholeTable : public Table {
     const at::Tensor& table = whole(store);
     for (int64_t lo = 0; use && lo < rows(); lo += chunk) use(lo, table.narrow(0, lo, std::min(chunk, rows() - lo)));
   }
-
- protected:
-  virtual const at::Tensor& whole(const Store& store) = 0;
-};
-
-// shard: gathered at its first use in a window, given up at the window's end.
-class SharedOut : public WholeTable {
- public:
-  using WholeTable::WholeTable;
   void end_window() override {
     if (!fault("engine.keep_table")) whole_.reset();
   }
 
  private:
-  const at::Tensor& whole(const Store& store) override {
+  const at::Tensor& whole(const Store& store) {
     if (whole_.defined()) return whole_;
     whole_ = at::empty({rows(), width()}, type());
     gather(store, 0, rows(), whole_, "gather " + name());
@@ -115,40 +107,20 @@ class SharedOut : public WholeTable {
   at::Tensor whole_;
 };
 
-// host: each rank fills its part of the one copy; from the first use on it cannot be written.
-class OnHost : public WholeTable {
+// host: in the type of its file; what is taken of it is cast.
+class OnHost : public Table {
  public:
-  OnHost(const plan::Schedule& plan, size_t parameter, comm::Group& group, const TableOptions& options)
-      : WholeTable(plan, parameter, group, options),
-        file_(group, static_cast<uint64_t>(rows()) * row_bytes(), options.host_dir,
-              {"host table", Deadline::after(Seconds(options.call_deadline_s))}) {
-    table_ = at::from_blob(file_.bytes().data(), {rows(), width()}, type());
+  using Table::Table;
+  at::Tensor look_up(const Store&, const at::Tensor& ids) override {
+    return ids.defined() ? at::embedding(table(), ids).to(compute_type()) : at::Tensor();
   }
-  void load(const ReadInterval& read) override {
-    SF_CHECK(!sealed_, Exit::kSoftware, "table {} was loaded again after its first use", name());
-    plan::Interval mine = plan::dim0_interval(held_.shape, file_.place(), file_.mates());
-    std::vector<float> piece;
-    for (int64_t lo = mine.lo; lo < mine.hi; lo += kLoadPiece) {
-      int64_t hi = std::min(lo + kLoadPiece, mine.hi);
-      piece.resize(static_cast<size_t>(hi - lo));
-      read(lo, hi, piece);
-      std::byte* to = file_.bytes().data() + static_cast<size_t>(lo) * size_of(held_.compute);
-      if (held_.compute == Dtype::kF32)
-        std::memcpy(to, piece.data(), piece.size() * sizeof(float));
-      else
-        ops::to_bf16(piece, {reinterpret_cast<uint16_t*>(to), piece.size()});
-    }
+  void visit(const Store&, int64_t chunk, const Use& use) override {
+    for (int64_t lo = 0; use && lo < rows(); lo += chunk)
+      use(lo, table().narrow(0, lo, std::min(chunk, rows() - lo)).to(compute_type()));
   }
 
  private:
-  const at::Tensor& whole(const Store&) override {
-    if (!std::exchange(sealed_, true))
-      talk("seal " + name(), [&](const comm::Call& call) { file_.seal(group_, call); });
-    return table_;
-  }
-  HostFile file_;
-  at::Tensor table_;
-  bool sealed_ = false;
+  const at::Tensor& table() const { return options_.hosts->table(parameter_); }
 };
 
 // rows, stream: what a use needs travels, and no rank ever holds the whole.
@@ -256,9 +228,6 @@ class TableExchange : public Exchange {
  public:
   TableExchange(std::shared_ptr<Table> table, const model::Segment& segment)
       : table_(std::move(table)), segment_(segment) {}
-  void load(std::string_view parameter, const ReadInterval& read) override {
-    if (parameter == table_->name()) table_->load(read);
-  }
   void end_window() override { table_->end_window(); }
 
  protected:

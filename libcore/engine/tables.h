@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frozen tables where they live (sharding_engine 4.9): whole for a window, in rows, in chunks, or one copy for a host.
 #pragma once
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "comm/group.h"
 #include "engine/exchange.h"
+#include "engine/host_tables.h"
 #include "model/segment.h"
 #include "plan/schedule.h"
 
@@ -15,7 +15,7 @@ namespace sf::engine {
 
 struct TableOptions {
   double call_deadline_s = 120;
-  std::filesystem::path host_dir = "/tmp";
+  const HostTables* hosts = nullptr;  // of the same plan
   double* communication_s = nullptr;  // where waiting for others is added
 };
 

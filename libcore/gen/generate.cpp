@@ -117,23 +117,6 @@ std::string text_of(const Completion& completion, const GenerateOptions& options
   return text;
 }
 
-std::vector<int32_t> stop_ids_of(const ckpt::Checkpoint& checkpoint) {
-  const std::filesystem::path file = checkpoint.dir() / "generation_config.json";
-  std::vector<int64_t> ids;
-  const Json config = is_present(file) ? Json::parse(read_file(file), file.string()) : Json();
-  const Json* eos = config.is_object() ? config.find("eos_token_id") : nullptr;
-  if (eos && eos->is_array())
-    for (const Json& id : eos->as_array()) ids.push_back(id.as_int());
-  else if (eos && !eos->is_null())
-    ids.push_back(eos->as_int());
-  const arch::Decoder decoder = arch::decoder_from_config(checkpoint.config());
-  if (ids.empty()) ids = decoder.eos;
-  for (int64_t id : ids)
-    SF_CHECK(id >= 0 && id < decoder.vocab, Exit::kData, "{}: eos_token_id {} is outside the vocabulary of {}",
-             checkpoint.dir().string(), id, decoder.vocab);
-  return {ids.begin(), ids.end()};
-}
-
 GenerateStats generate(Target& target, std::span<const Prompt> prompts, const GenerateOptions& options,
                        const std::function<void(const Completion&)>& done) {
   options.check();

@@ -58,9 +58,6 @@ struct GenerateStats {
 // The text of a completion: without its stop id, and cut before the first stop text.
 std::string text_of(const Completion& completion, const GenerateOptions& options, const text::Tokenizer& tokenizer);
 
-// The ids that end an answer: eos_token_id of generation_config.json, else of config.json. kData for a malformed file.
-std::vector<int32_t> stop_ids_of(const ckpt::Checkpoint& checkpoint);
-
 // Calls `done` as each prompt finishes, in an order that depends on the batch; the completions do not.
 GenerateStats generate(Target& target, std::span<const Prompt> prompts, const GenerateOptions& options,
                        const std::function<void(const Completion&)>& done);

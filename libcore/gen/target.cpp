@@ -14,12 +14,14 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "ckpt/as_published.h"
+#include "ckpt/buffers.h"
 #include "gen/scores.h"
 #include "ops/norm.h"
 
 namespace sf::gen {
 namespace {
 
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
 constexpr int64_t kCut = 256;  // shardforge(7), Numbers
 
 BlockShape shape_of(const arch::Decoder& d, int64_t layer) {
@@ -39,9 +41,14 @@ BlockShape shape_of(const arch::Decoder& d, int64_t layer) {
 
 }  // namespace
 
-Target Target::load(const ckpt::Checkpoint& checkpoint, Dtype compute, const ckpt::AdapterFiles* adapter) {
+Target Target::load(const ckpt::Checkpoint& checkpoint, Dtype compute, const ckpt::AdapterFiles* adapter,
+                    const at::Tensor& embedding) {
   ckpt::check_as_published(checkpoint);
-  return Target(arch::decoder_from_config(checkpoint.config()), Weights(checkpoint, compute, adapter));
+  arch::Decoder decoder = arch::decoder_from_config(checkpoint.config());
+  ckpt::check_buffers(checkpoint, arch::describe(decoder));
+  Weights weights(checkpoint, compute, adapter);
+  if (embedding.defined()) weights.lend(kEmbedding, embedding);
+  return Target(decoder, weights);
 }
 
 Target::Target(const arch::Decoder& decoder, const Weights& weights)
@@ -51,14 +58,14 @@ Target::Target(const arch::Decoder& decoder, const Weights& weights)
   const arch::Decoder& d = decoder_;
   SF_CHECK(d.experts.count == 0, Exit::kConfig, "the {} family trains and is scored, but does not generate here",
            d.family);
-  table_ = weights.get("model.embed_tokens.weight", {d.vocab, d.hidden});
+  table_ = weights.get(kEmbedding, {d.vocab, d.hidden});
   for (int64_t i = 0; i < d.layers; ++i) {
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
     input_norms_.push_back(weights.get(prefix + "input_layernorm.weight", {d.hidden}));
     blocks_.emplace_back(weights, prefix, shape_of(d, i));
   }
   final_norm_ = weights.get("model.norm.weight", {d.hidden});
-  head_ = d.tied ? ops::PackedLinear::pack(table_, compute_)
+  head_ = d.tied ? ops::PackedLinear::pack(table_.to(scalar_type(compute_)), compute_)
                  : weights.pack(std::array<std::string, 1>{"lm_head.weight"}, std::array{d.vocab}, d.hidden);
 }
 
@@ -74,7 +81,7 @@ at::Tensor Target::embed(std::span<const int32_t> ids) const {
              decoder_.vocab);
     index.data_ptr<int64_t>()[i] = ids[i];
   }
-  return at::index_select(table_, 0, index);
+  return at::index_select(table_, 0, index).to(scalar_type(compute_));
 }
 
 States Target::forward(std::span<const Part> parts, std::span<const int64_t> capture) {

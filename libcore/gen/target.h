@@ -32,8 +32,10 @@ struct States {
 class Target {
  public:
   // compute: kF32 or kBF16. kConfig for an architecture that cannot be described, kData for a missing or misshapen
-  // tensor. With an adapter: the target merged with it, in fp32, rounded once to `compute`.
-  static Target load(const ckpt::Checkpoint& checkpoint, Dtype compute, const ckpt::AdapterFiles* adapter = nullptr);
+  // tensor. With an adapter: the target merged with it, in fp32, rounded once to `compute`. `embedding`: the table of
+  // look-ups, in its own type, instead of a copy of the checkpoint's; its memory outlives the target.
+  static Target load(const ckpt::Checkpoint& checkpoint, Dtype compute, const ckpt::AdapterFiles* adapter = nullptr,
+                     const at::Tensor& embedding = {});
   Target(const arch::Decoder& decoder, const Weights& weights);
 
   const arch::Decoder& decoder() const { return decoder_; }

@@ -32,7 +32,10 @@ bool Weights::contains(const std::string& name) const {
 at::Tensor Weights::get(const std::string& name, const Shape& shape) const {
   const at::ScalarType type = scalar_type(compute_);
   Shape found;
-  if (checkpoint_) {
+  const auto lent = lent_.find(name);
+  if (lent != lent_.end()) {
+    found = lent->second.sizes().vec();
+  } else if (checkpoint_) {
     found = checkpoint_->info(name).shape;
   } else {
     auto it = tensors_->find(name);
@@ -40,6 +43,7 @@ at::Tensor Weights::get(const std::string& name, const Shape& shape) const {
     found = it->second.sizes().vec();
   }
   SF_CHECK(found == shape, Exit::kData, "tensor {} has shape {}, wanted {}", name, to_string(found), to_string(shape));
+  if (lent != lent_.end()) return lent->second;
   if (tensors_) return tensors_->find(name)->second.detach().to(type).contiguous();
   ckpt::check_tensor(*checkpoint_, name);
   at::Tensor out = at::empty(shape, type);

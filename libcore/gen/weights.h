@@ -22,9 +22,12 @@ class Weights {
   Weights(const ckpt::Checkpoint& checkpoint, Dtype compute, const ckpt::AdapterFiles* adapter = nullptr);
   Weights(const model::Tensors& tensors, Dtype compute);
 
+  // The named tensor is this one, in its own type; its memory outlives what is made of the weights.
+  void lend(const std::string& name, const at::Tensor& tensor) { lent_[name] = tensor; }
+
   bool contains(const std::string& name) const;
-  at::Tensor get(const std::string& name,
-                 const Shape& shape) const;  // kData naming the tensor if absent or of another shape
+  // In `compute`, or as it was lent. kData naming the tensor if absent or of another shape.
+  at::Tensor get(const std::string& name, const Shape& shape) const;
   at::Tensor maybe(const std::string& name, const Shape& shape, bool wanted) const;  // undefined if not wanted
   // The named [n_i, in] matrices one below the other as one linear layer.
   ops::PackedLinear pack(std::span<const std::string> names, std::span<const int64_t> rows, int64_t in) const;
@@ -34,6 +37,7 @@ class Weights {
   const ckpt::Checkpoint* checkpoint_ = nullptr;
   const ckpt::AdapterFiles* adapter_ = nullptr;
   const model::Tensors* tensors_ = nullptr;
+  model::Tensors lent_;
   Dtype compute_;
 };
 

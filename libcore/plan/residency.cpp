@@ -40,8 +40,9 @@ std::optional<Residency> residency_from_name(std::string_view name) {
 
 std::string misfit(const arch::Table& table, Residency residency) {
   bool both = table.looked_up && table.multiplied;
-  if (table.in_group && residency != Residency::kReplicate && residency != Residency::kShard)
-    return "a segment uses it among other things, and is given the whole: replicate or shard";
+  if (table.in_group && residency != Residency::kReplicate && residency != Residency::kShard &&
+      residency != Residency::kHost)
+    return "a segment uses it among other things, and is given the whole: replicate, shard or host";
   switch (residency) {
     case Residency::kRows:
       if (both) return "a tied table is a head too: rows+stream";
@@ -101,6 +102,35 @@ std::map<std::string, Residency> residencies_of(const arch::ModelSpec& spec, std
     }
   }
   return chosen;
+}
+
+std::vector<std::string> host_resident(const arch::ModelSpec& spec, std::string_view words) {
+  std::vector<std::string> names;
+  auto means = [](std::string_view word, std::string_view name) {
+    if (!word.ends_with(".weight") && name.ends_with(".weight")) name.remove_suffix(std::string_view(".weight").size());
+    return name == word || (name.ends_with(word) && name[name.size() - word.size() - 1] == '.');
+  };
+  while (!words.empty()) {
+    std::string_view word = words.substr(0, words.find(','));
+    words.remove_prefix(std::min(words.size(), word.size() + 1));
+    std::vector<std::string> found, trained;
+    auto add = [&](const arch::Parameter& parameter) {
+      (parameter.trainable ? trained : found).push_back(parameter.name);
+    };
+    for (const arch::Parameter& parameter : spec.parameters)
+      if (means(word, parameter.name)) add(parameter);
+    for (const arch::Alias& alias : spec.aliases)
+      if (const arch::Parameter* of = spec.find(alias.of); of && means(word, alias.name)) add(*of);
+    SF_CHECK(!word.empty() && (!found.empty() || !trained.empty()), Exit::kConfig,
+             "host-resident \"{}\" matches no parameter of this model", word);
+    SF_CHECK(trained.empty(), Exit::kConfig,
+             "host-resident \"{}\" means {}, and what lives on the host is read-only: it cannot train", word,
+             fmt::join(trained, ", "));
+    names.insert(names.end(), found.begin(), found.end());
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
 }
 
 TableCost cost_of(const TableUse& use, Residency residency, int rank, int world) {

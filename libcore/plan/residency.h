@@ -30,6 +30,10 @@ std::string misfit(const arch::Table& table, Residency residency);
 // known.
 std::map<std::string, Residency> residencies_of(const arch::ModelSpec& spec, std::string_view words);
 
+// The frozen parameters that `words` (shard.host_resident) mean: each is a name or the end of one behind a dot, with or
+// without ".weight", separated by commas. kConfig naming a word that matches nothing, or only what cannot be frozen.
+std::vector<std::string> host_resident(const arch::ModelSpec& spec, std::string_view words);
+
 struct TableUse {
   int64_t rows = 0, width = 0;  // of the table
   Dtype type = Dtype::kF32;     // as held

@@ -54,6 +54,10 @@ class Builder {
   // What a table's residency means for slots: one rank alone has its intervals whole.
   void place_tables() {
     for (const auto& [name, residency] : plan_.options.tables) {
+      if (residency == Residency::kHost) {  // of any frozen parameter
+        plan_.options.exchanged.insert(name);
+        continue;
+      }
       auto same = [&, &name = name](const arch::Table& table) { return table.parameter == name; };
       auto table = std::find_if(spec_.tables.begin(), spec_.tables.end(), same);
       SF_CHECK(table != spec_.tables.end(), Exit::kConfig, "{} is no frozen table of this model", name);
@@ -61,7 +65,7 @@ class Builder {
       SF_CHECK(reason.empty(), Exit::kConfig, "residency {} does not fit table {}: {}", name_of(residency), name,
                reason);
       if (table->in_group && residency == Residency::kShard) continue;  // as it is cut anyway
-      bool whole = residency == Residency::kReplicate || (plan_.options.world == 1 && residency != Residency::kHost);
+      bool whole = residency == Residency::kReplicate || plan_.options.world == 1;
       (whole ? plan_.options.replicated : plan_.options.exchanged).insert(name);
     }
   }
@@ -76,11 +80,14 @@ class Builder {
                "parameter {} trains; only a frozen one can be held whole on every rank", parameter.name);
       bool exchanged = plan_.options.exchanged.contains(parameter.name);
       SF_CHECK(!exchanged || !parameter.trainable, Exit::kConfig,
-               "parameter {} trains; only a frozen one can be exchanged piece by piece", parameter.name);
+               "parameter {} trains; only a frozen one can live on the host or be exchanged piece by piece",
+               parameter.name);
       Held held{parameter.name, parameter.shape, parameter.trainable, whole, exchanged};
       held.compute = plan_.options.full.contains(parameter.name) ? Dtype::kF32 : plan_.options.compute;
       auto table = plan_.options.tables.find(parameter.name);
       if (table != plan_.options.tables.end()) held.residency = table->second;
+      auto type = plan_.options.host_types.find(parameter.name);
+      if (held.residency == Residency::kHost && type != plan_.options.host_types.end()) held.compute = type->second;
       plan_.parameters.push_back(std::move(held));
     }
     for (const arch::Alias& alias : spec_.aliases) {
@@ -101,6 +108,7 @@ class Builder {
     group.name = segment.name;
     auto mode = plan_.options.modes.find(segment.name);
     group.mode = mode == plan_.options.modes.end() ? plan_.options.mode : mode->second;
+    group.reshard = plan_.options.root.contains(segment.name) ? Reshard::kNone : plan_.options.reshard;
     for (const std::string& name : segment.parameters) {
       auto found = by_name_.find(name);
       SF_CHECK(found != by_name_.end(), Exit::kSoftware, "segment {} uses unknown parameter {}", segment.name, name);
@@ -216,11 +224,11 @@ class Builder {
     const Group& group = plan_.groups[static_cast<size_t>(s)];
     int64_t ahead = plan_.options.prefetch, back = 2 * count - 1 - s;
     Life life{group.slot_bytes, {}};
-    if (plan_.options.reshard == Reshard::kNone) {
+    if (group.reshard == Reshard::kNone) {
       life.spans = {{0, 2 * count + 1}};
     } else if (!group.needs_graph) {
       life.spans = {{s - ahead, s + 1}};
-    } else if (plan_.options.reshard == Reshard::kGradOp) {
+    } else if (group.reshard == Reshard::kGradOp) {
       life.spans = {{s - ahead, back + 1}};
     } else {
       life.spans = {{s - ahead, s + 1}, {back - ahead, back + 1}};

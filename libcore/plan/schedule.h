@@ -44,8 +44,13 @@ struct ScheduleOptions {
   bool local = false;                 // add up a window's gradients on each rank, fold once (bounded, not exact)
   std::set<std::string> replicated;   // frozen parameters of which every rank holds the whole
   std::set<std::string> exchanged;    // frozen parameters no slot ever holds: a segment exchanges what it needs
-  // Where frozen tables live, by parameter; `replicated` and `exchanged` follow from it.
+  // Where frozen tables live, by parameter (any frozen parameter may be on the host); `replicated` and `exchanged`
+  // follow from it.
   std::map<std::string, Residency> tables;
+  // Types in which files hold those of residency host: they are not cast. By default the compute type.
+  std::map<std::string, Dtype> host_types;
+  // Segments whose parameters are the root's: gathered at their first use, and then until a step changes them.
+  std::set<std::string> root;
   std::set<std::string> full;      // parameters computed in fp32, whatever `compute`
   std::vector<std::string> facts;  // further lines all ranks must agree on ("threads 1")
 };
@@ -74,6 +79,7 @@ struct Member {
 struct Group {
   std::string name;
   Mode mode = Mode::kKeep;
+  Reshard reshard = Reshard::kFull;
   std::vector<Member> members;              // a parameter once, whatever names the segment uses
   bool needs_graph = false;                 // some trainable parameter is here or upstream
   uint64_t slot_begin = 0, slot_bytes = 0;  // in the arena

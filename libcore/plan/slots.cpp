@@ -85,7 +85,7 @@ void Slots::masters_changed() {
   for (size_t g = 0; g < state_.size(); ++g) {
     const Group& group = plan_.groups[g];
     if (group.fold_offsets.empty() || state_[g] == State::kEmpty) continue;
-    bool keeps = plan_.options.reshard == Reshard::kNone && group.frozen_bytes > 0;
+    bool keeps = group.reshard == Reshard::kNone && group.frozen_bytes > 0;
     release(g, keeps ? State::kFrozen : State::kEmpty);
   }
 }

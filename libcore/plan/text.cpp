@@ -19,9 +19,10 @@ std::string parameter_line(const Held& held) {
 }
 
 std::string group_line(const Schedule& plan, const Group& group) {
-  std::string line = fmt::format("group {} mode {} slot {}+{} sum {}+{} graph {} members", group.name,
-                                 name_of(group.mode), group.slot_begin, group.slot_bytes, group.sum_begin,
-                                 group.sum_bytes(), group.needs_graph ? "yes" : "no");
+  std::string line =
+      fmt::format("group {}{} mode {} slot {}+{} sum {}+{} graph {} members", group.name,
+                  plan.options.root.contains(group.name) ? " (root)" : "", name_of(group.mode), group.slot_begin,
+                  group.slot_bytes, group.sum_begin, group.sum_bytes(), group.needs_graph ? "yes" : "no");
   for (const Member& member : group.members) {
     line += " " + plan.parameters[member.parameter].name + (member.resident ? " (resident)" : "");
   }

@@ -125,10 +125,6 @@ Json AnswerRun::to_json() const {
       .set("tokens_per_s", tokens_per_s());
 }
 
-void refuse_existing(const std::filesystem::path& out) {
-  SF_CHECK(!std::filesystem::exists(out), Exit::kCantCreate, "{} exists; remove it or choose another -o", out.string());
-}
-
 int answer_into_file(app::Invocation& invocation, comm::Group& group, const AnswerTask& task,
                      const std::filesystem::path& path, AnswerRun& run) {
   invocation.stop();  // from here on a request to stop keeps the rows that are finished

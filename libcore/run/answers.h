@@ -39,6 +39,5 @@ int answer_into_file(app::Invocation& invocation, comm::Group& group, const Answ
 // The answers as chats: id, messages with the answer, input_ids and loss_mask of the tokens as they were generated,
 // finish. All must outlive the task.
 AnswerTask chat_task(OpenTarget& target, const gen::GenerateOptions& options, const EncodedPrompts& prompts);
-void refuse_existing(const std::filesystem::path& out);  // kCantCreate
 
 }  // namespace sf::run

@@ -18,6 +18,7 @@
 #include "tensor/convert.h"
 #include "tool/capture_wish.h"
 #include "tool/chats.h"
+#include "tool/outputs.h"
 #include "tool/synthetic.h"
 
 namespace sf::run {
@@ -84,7 +85,7 @@ Capture prepare(app::Invocation& invocation) {
   config::Settings& settings = invocation.settings();
   ckpt::Checkpoint draft_files = ckpt::Checkpoint::open(invocation.get("draft"));
   tool::CaptureWish wish = tool::capture_wish(draft_files.config());
-  Capture capture{.target = open_target(invocation), .wish = wish};
+  Capture capture{.target = open_host_target(invocation), .wish = wish};
   ckpt::check_target(draft_files, capture.target.checkpoint);
   tool::Chats chats =
       tool::read_chats(invocation, capture.target.encoder, capture.target.model.decoder().max_positions);
@@ -167,7 +168,7 @@ int to_stream(app::Invocation& invocation, Capture& capture) {
   stream::ProducerOptions options = producer_options(invocation, capture);
   app::settle_settings(invocation);
   bool by_file = invocation.has("handle-file");
-  if (by_file) stream::refuse_all_but_handle(invocation.get("handle-file"));
+  if (by_file) tool::refuse_all_but_handle(invocation.get("handle-file"));
   if (!by_file && is_pipe(STDOUT_FILENO)) options.life_fd = STDOUT_FILENO;
   uint64_t rows = capture.contract.rows, seed = capture.contract.order_seed;
   stream::Producer producer(
@@ -192,8 +193,7 @@ int capture_features(app::Invocation& invocation) {
   if (invocation.has("synthetic")) return tool::synthetic_features(invocation);
   SF_CHECK(!invocation.has("n"), Exit::kUsage, "--n counts rows of --synthetic; give both");
   bool to_dir = invocation.has("output");
-  SF_CHECK(!to_dir || !fs::exists(invocation.get("output")), Exit::kCantCreate,
-           "{} exists; remove it or choose another -o", invocation.get("output"));
+  if (to_dir) tool::refuse_existing(invocation.get("output"));
   SF_CHECK(to_dir || invocation.has("handle-file") || !nobody_reads(STDOUT_FILENO), Exit::kUsage,
            "the stream's handle goes to standard output, which is a terminal or a device that no trainer reads; pipe "
            "into sf-train, or give --handle-file FILE or -o DIR");

@@ -3,12 +3,13 @@
 #include "run/answers.h"
 #include "run/entry.h"
 #include "run/target.h"
+#include "tool/outputs.h"
 
 namespace sf::run {
 namespace {
 
 int regenerate(app::Invocation& invocation) {
-  refuse_existing(invocation.get("output"));
+  tool::refuse_existing(invocation.get("output"));
   OpenTarget target = open_target(invocation);
   gen::GenerateOptions options = generate_options(invocation, target);
   EncodedPrompts prompts = encode_prompts(invocation, target);

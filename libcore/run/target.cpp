@@ -3,14 +3,21 @@
 
 #include <fmt/core.h>
 
+#include <ATen/ops/from_blob.h>
+
+#include <tuple>
 #include <utility>
 
 #include "arch/drafts.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "ckpt/end_ids.h"
 #include "config/apply.h"
+#include "plan/residency.h"
 #include "run/entry.h"
+#include "tensor/convert.h"
 #include "text/tokenizer.h"
+#include "tool/host_places.h"
 #include "tool/open_adapter.h"
 #include "tool/prompts.h"
 
@@ -39,7 +46,7 @@ void read_stops(app::Invocation& invocation, const OpenTarget& target, gen::Gene
              settings.origin("generate.stop_ids"));
     given.push_back(static_cast<int32_t>(id));
   }
-  options.stop_ids = gen::stop_ids_of(target.checkpoint);
+  options.stop_ids = ckpt::end_ids_of(target.checkpoint.dir(), target.model.decoder());
   options.stop_ids.insert(options.stop_ids.end(), given.begin(), given.end());
   const std::string what =
       fmt::format("{} stop ids and {} stop texts", options.stop_ids.size(), options.stop_texts.size());
@@ -50,22 +57,64 @@ void read_stops(app::Invocation& invocation, const OpenTarget& target, gen::Gene
   options.stop_texts.clear();
 }
 
-}  // namespace
-
-OpenTarget open_target(app::Invocation& invocation) {
-  return open_target(invocation, invocation.get("target"), {});
+// The one parameter of a target that is not multiplied, where shard.host_resident names it.
+std::pair<std::shared_ptr<engine::HostFile>, at::Tensor> map_embedding(app::Invocation& invocation,
+                                                                       const ckpt::Checkpoint& checkpoint) {
+  constexpr const char* kEmbedding = "model.embed_tokens.weight";
+  config::Settings& settings = invocation.settings();
+  Apply resident(settings, "the target", "run");
+  std::vector<std::string> names = plan::host_resident(arch::describe(arch::decoder_from_config(checkpoint.config())),
+                                                       resident.word("shard.host_resident"));
+  for (const std::string& name : names)
+    SF_CHECK(name == kEmbedding, Exit::kConfig,
+             "host-resident {} of a target: only {} can be, which is looked up; the rest is multiplied", name,
+             kEmbedding);
+  const bool copied = settings.given("shard.host_dir");
+  std::string dir = Apply(settings, fmt::format("{} files of host tables", names.size()), "run").word("shard.host_dir");
+  if (names.empty()) return {};
+  std::optional<tool::HostPlace> place = tool::place_in(checkpoint, kEmbedding);
+  SF_CHECK(place, Exit::kConfig, "{}: {} is stored in a type that is not computed with; sf-init model --dtype",
+           checkpoint.dir().string(), kEmbedding);
+  Shape shape = checkpoint.info(kEmbedding).shape;
+  uint64_t bytes = static_cast<uint64_t>(numel(shape)) * size_of(place->type);
+  std::unique_ptr<comm::Group> alone = comm::make_single();
+  auto file = std::make_shared<engine::HostFile>(
+      *alone, bytes, engine::HostSource{place->file, place->offset, place->type, place->digest, copied}, dir,
+      comm::Call{"host table", Deadline::after(Seconds(120))});
+  invocation.log(fmt::format("host-resident {}: {:.1f} MiB {}, {}", kEmbedding, static_cast<double>(bytes) / 1048576.0,
+                             name_of(place->type), file->is_copy() ? "one copy" : "mapped where it lies"));
+  at::TensorOptions type(tensor::to_scalar(place->type));
+  return {file, at::from_blob(file->bytes().data(), shape, type)};
 }
 
-OpenTarget open_target(app::Invocation& invocation, const std::filesystem::path& dir, const Json& variables) {
+OpenTarget load_target(app::Invocation& invocation, const std::filesystem::path& dir, const Json& variables,
+                       bool host_resident) {
   config::Settings& settings = invocation.settings();
   apply_threads(invocation, "target.threads", invocation.ranks().local_world);
   Dtype compute = *dtype_from_config(settings.get_string("target.compute_dtype"));
   ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(dir);
   text::ChatEncoder encoder = text::ChatEncoder::open(checkpoint.dir(), variables);
   std::optional<ckpt::AdapterFiles> adapter = tool::open_adapter(invocation, checkpoint);
-  gen::Target model = gen::Target::load(checkpoint, compute, adapter ? &*adapter : nullptr);
+  std::shared_ptr<engine::HostFile> host_table;
+  at::Tensor embedding;
+  if (host_resident) std::tie(host_table, embedding) = map_embedding(invocation, checkpoint);
+  gen::Target model = gen::Target::load(checkpoint, compute, adapter ? &*adapter : nullptr, embedding);
   Apply(settings, fmt::format("{} layers", model.decoder().layers), "gen").word("target.compute_dtype");
-  return {std::move(checkpoint), std::move(encoder), std::move(model), compute};
+  return {std::move(host_table), std::move(checkpoint), std::move(encoder), std::move(model), compute};
+}
+
+}  // namespace
+
+OpenTarget open_target(app::Invocation& invocation) {
+  return load_target(invocation, invocation.get("target"), {}, false);
+}
+
+OpenTarget open_target(app::Invocation& invocation, const std::filesystem::path& dir, const Json& variables) {
+  return load_target(invocation, dir, variables, false);
+}
+
+OpenTarget open_host_target(app::Invocation& invocation) {
+  return load_target(invocation, invocation.get("target"), {}, true);
 }
 
 std::unique_ptr<gen::Drafter> open_draft(app::Invocation& invocation, const ckpt::Checkpoint& files,
@@ -84,11 +133,17 @@ gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTar
   Apply answers(invocation.settings(), "every answer", "gen");
   gen::GenerateOptions options;
   options.sampling = {.temperature = answers.number("generate.temperature"),
-                      .top_k = answers.whole("generate.top_k"),
-                      .top_p = answers.number("generate.top_p"),
-                      .min_p = answers.number("generate.min_p"),
-                      .repetition_penalty = answers.number("generate.repetition_penalty"),
-                      .seed = static_cast<uint64_t>(answers.whole("generate.seed"))};
+                      .repetition_penalty = answers.number("generate.repetition_penalty")};
+  if (options.sampling.greedy()) {
+    Apply without(invocation.settings(), "0 draws (generate.temperature = 0 is greedy)", "gen");
+    for (const char* key : {"generate.top_k", "generate.top_p", "generate.min_p", "generate.seed"})
+      without.nothing(key);
+  } else {
+    options.sampling.top_k = answers.whole("generate.top_k");
+    options.sampling.top_p = answers.number("generate.top_p");
+    options.sampling.min_p = answers.number("generate.min_p");
+    options.sampling.seed = static_cast<uint64_t>(answers.whole("generate.seed"));
+  }
   options.max_new_tokens = answers.whole("generate.max_new_tokens");
   options.batch = answers.whole("generate.batch");
   read_stops(invocation, target, options);

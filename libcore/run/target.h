@@ -9,6 +9,7 @@
 
 #include "app/command.h"
 #include "ckpt/checkpoint.h"
+#include "engine/host_file.h"
 #include "gen/drafter.h"
 #include "gen/generate.h"
 #include "gen/target.h"
@@ -17,6 +18,7 @@
 namespace sf::run {
 
 struct OpenTarget {
+  std::shared_ptr<const engine::HostFile> host_table;  // outlives `model`, which looks up in it; or null
   ckpt::Checkpoint checkpoint;
   text::ChatEncoder encoder;
   gen::Target model;
@@ -27,6 +29,9 @@ struct OpenTarget {
 // `variables`: further names for its chat template, or null.
 OpenTarget open_target(app::Invocation& invocation);
 OpenTarget open_target(app::Invocation& invocation, const std::filesystem::path& dir, const Json& variables);
+// Of --target, for a verb that reads shard.host_resident and shard.host_dir: they are applied, and the embedding can be
+// a mapping of its file.
+OpenTarget open_host_target(app::Invocation& invocation);
 
 // A draft of `target` for decoding; applies speculation.least_confidence. `target` must outlive it.
 std::unique_ptr<gen::Drafter> open_draft(app::Invocation& invocation, const ckpt::Checkpoint& files,

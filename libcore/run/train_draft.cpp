@@ -7,8 +7,10 @@
 
 #include "arch/drafts.h"
 #include "base/error.h"
+#include "ckpt/buffers.h"
 #include "config/apply.h"
 #include "run/entry.h"
+#include "run/loading.h"
 #include "run/samples.h"
 #include "run/training.h"
 #include "tensor/memory.h"
@@ -53,8 +55,10 @@ train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const D
                                    .numerics = numerics(invocation)};
   options.seed = static_cast<uint64_t>(Apply(settings, "the manifest", "train").whole("training.seed"));
   options.keep = Apply(settings, options.run_dir.string(), "train").whole("training.keep_checkpoints");
+  std::string best = Apply(settings, options.run_dir.string(), "train").word("training.best");
+  if (best != "none") options.best = best;
   options.extra = draft.files.manifest().extra;
-  options.recompute = draft.files.manifest().recompute;
+  options.buffer_records = ckpt::buffer_records(algorithm.spec());
   return options;
 }
 
@@ -99,17 +103,24 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   std::unique_ptr<DraftAlgorithm> algorithm = verb.make(draft, invocation.settings());
   set_aside_foreign(invocation.settings(), verb);
   arch::ModelSpec spec = algorithm->spec();
-  engine::EngineOptions engine_options = apply_engine(invocation, spec);
+  engine::EngineOptions engine_options = apply_engine(invocation, spec, tool::places_of(draft));
   std::vector<model::Segment> segments = algorithm->segments();
   std::unique_ptr<comm::Group> group = make_group(invocation);
   RunDir run(invocation, *group);
+  Loading loading(invocation, *group, engine_options.call_deadline_s);
+  loading.compare_files({{"draft", draft.files.identity()}, {"target", draft.target.identity()}});
   std::unique_ptr<stream::Source> source = open_source(invocation, *group, tool::wanted_contract(draft));
   tool::Samples samples = samples_of(invocation, source->contract());
   choose_modes(invocation, *group, engine_options, [&](config::Settings& settings, int world) {
-    return tool::draft_request(settings, family, config, draft.tied(), samples, world);
+    tool::PlanRequest request = tool::draft_request(settings, family, config, draft.tied(), samples, world);
+    tool::place_host_tables(request.options, tool::places_of(draft));
+    return request;
   });
   const uint64_t idle_bytes = tensor::resident_bytes();
-  engine::Engine engine(*group, spec, segments, engine_options);
+  std::optional<engine::Engine> held;
+  loading.step("shards", [&] { held.emplace(*group, spec, segments, engine_options); });
+  engine::Engine& engine = *held;
+  for (const std::string& line : engine.host_lines()) invocation.log("host-resident " + line);
   train::LoopOptions loop_options = apply_loop(invocation, source->contract().rows, algorithm->reference_quirks);
   loop_options.idle_bytes = idle_bytes;
   loop_options.constant_bytes = algorithm->constant_bytes();
@@ -120,9 +131,13 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   data::Feed feed(*source, algorithm->collate(source->contract().max_length, engine_options.schedule.compute),
                   kDataWait);
   app::settle_settings(invocation);
-  load_parameters(engine, draft, *algorithm);
-  train::Progress progress =
-      or_refuse(*source, [&] { return resume(invocation, run, checkpoints, engine, source->contract()); });
+  loading.step("buffers", [&] { ckpt::check_buffers(draft.files, spec); });
+  loading.step("values", [&] { load_parameters(engine, draft, *algorithm); });
+  train::Progress progress;
+  loading.step("state", [&] {
+    progress = or_refuse(*source, [&] { return resume(invocation, run, checkpoints, engine, source->contract()); });
+  });
+  loading.finish();
   RunReport report(invocation, engine, run, progress.step, loop_options.steps);
   train::Loop loop(engine, feed, *objective, checkpoints, loop_options, report.sink(),
                    [&] { return wanted_stop(invocation, *source); });

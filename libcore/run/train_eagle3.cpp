@@ -16,10 +16,17 @@ using config::Apply;
 
 model::Eagle3Options eagle3_options(config::Settings& settings) {
   Apply loss(settings, "every label", "model");
+  model::LkLoss lk{.type = model::lk_type_from_name(loss.word("training.lk_loss_type"))};
+  if (lk.type == model::LkLoss::Type::kLambda) {
+    lk.kl_scale = loss.number("training.kl_scale");
+    lk.kl_decay = loss.number("training.kl_decay");
+  } else {
+    Apply without(settings, "0 labels (training.lk_loss_type is not lambda)", "model");
+    for (const char* key : {"training.kl_scale", "training.kl_decay"}) without.nothing(key);
+  }
   return {.unroll = static_cast<int>(Apply(settings, "1 segment", "model").whole("training.unroll")),
           .reference_quirks = Apply(settings, "loss and schedule", "train").flag("training.reference_quirks"),
-          .lk = {model::lk_type_from_name(loss.word("training.lk_loss_type")), loss.number("training.kl_scale"),
-                 loss.number("training.kl_decay")}};
+          .lk = lk};
 }
 
 class Eagle3 : public VocabularyAlgorithm {

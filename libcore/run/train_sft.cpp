@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/present.h"
 #include "ckpt/adapter.h"
+#include "ckpt/buffers.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/draft.h"
 #include "config/apply.h"
@@ -14,10 +15,12 @@
 #include "model/sft.h"
 #include "plan/work.h"
 #include "run/entry.h"
+#include "run/loading.h"
 #include "run/train_draft.h"
 #include "run/training.h"
 #include "tensor/memory.h"
 #include "tool/chats.h"
+#include "tool/host_places.h"
 #include "tool/open_adapter.h"
 #include "tool/plan_request.h"
 #include "train/loop.h"
@@ -97,6 +100,8 @@ train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const M
                                    .numerics = numerics(invocation)};
   options.seed = static_cast<uint64_t>(config::Apply(settings, "the manifest", "train").whole("training.seed"));
   options.keep = config::Apply(settings, options.run_dir.string(), "train").whole("training.keep_checkpoints");
+  std::string best = config::Apply(settings, options.run_dir.string(), "train").word("training.best");
+  if (best != "none") options.best = best;
   if (model.adapter) {
     as_adapter(model, options);
     return options;
@@ -106,8 +111,7 @@ train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const M
   const Json ours = arch::decoder_to_config(stored);
   for (const auto& [key, value] : ours.as_object()) options.model_config.set(key, value);
   options.aliases = spec.aliases;
-  for (const arch::Buffer& buffer : spec.buffers)
-    if (!buffer.stored) options.recompute.push_back(buffer.name);
+  options.buffer_records = ckpt::buffer_records(spec);
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
                            "generation_config.json"})
     if (is_present(model.files.dir() / name)) options.side_files.push_back(model.files.dir() / name);
@@ -124,12 +128,12 @@ int train_sft(app::Invocation& invocation) {
   apply_device(invocation);
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
   Model model = open_model(invocation);
-  engine::EngineOptions engine_options = apply_engine(invocation, {});
+  arch::ModelSpec spec = arch::describe_training(model.decoder, model.adapters);
+  engine::EngineOptions engine_options = apply_engine(invocation, spec, tool::places_in(model.files));
   config::Apply without(invocation.settings(), "0 drafts (a target or an adapter is trained)", "run");
   without.nothing("training.reference_quirks");
   for (const DraftVerb* draft : draft_verbs())
     for (std::string_view key : draft->settings) without.nothing(key);
-  arch::ModelSpec spec = arch::describe_training(model.decoder, model.adapters);
   std::vector<model::Segment> segments = model::sft_segments(model.decoder, model.adapters);
   tool::Chats chats = tool::read_chats(invocation, model.encoder, model.decoder.max_positions);
   int64_t longest = chats.longest();
@@ -137,12 +141,21 @@ int train_sft(app::Invocation& invocation) {
   RunDir run(invocation, *group);
   if (group->rank() == 0) tool::write_rejected(invocation, chats.rows, run.path() / "rejected.jsonl");
   stream::Contract contract = contract_of(model, chats, engine_options.schedule.compute);
+  Loading loading(invocation, *group, engine_options.call_deadline_s);
+  loading.compare_files({{"target", contract.target},
+                         {"adapter", model.adapter ? model.adapter->files().identity() : ""},
+                         {"data", contract.data}});
   std::unique_ptr<stream::Source> source = tool::chat_source(std::move(chats), contract);
   choose_modes(invocation, *group, engine_options, [&](config::Settings& settings, int world) {
-    return tool::sft_request(settings, model.decoder, model.adapters, {.width = longest}, world);
+    tool::PlanRequest request = tool::sft_request(settings, model.decoder, model.adapters, {.width = longest}, world);
+    tool::place_host_tables(request.options, tool::places_in(model.files));
+    return request;
   });
   const uint64_t idle_bytes = tensor::resident_bytes();
-  engine::Engine engine(*group, spec, segments, engine_options);
+  std::optional<engine::Engine> held;
+  loading.step("shards", [&] { held.emplace(*group, spec, segments, engine_options); });
+  engine::Engine& engine = *held;
+  for (const std::string& line : engine.host_lines()) invocation.log("host-resident " + line);
   train::LoopOptions loop_options = apply_loop(invocation, contract.rows, false);
   loop_options.idle_bytes = idle_bytes;
   if (model.decoder.experts.count == 0)
@@ -161,8 +174,11 @@ int train_sft(app::Invocation& invocation) {
   };
   data::Feed feed(*source, collate, kDataWait);
   app::settle_settings(invocation);
-  load_parameters(engine, spec, model);
-  train::Progress progress = resume(invocation, run, checkpoints, engine, contract);
+  loading.step("buffers", [&] { ckpt::check_buffers(model.files, spec); });
+  loading.step("values", [&] { load_parameters(engine, spec, model); });
+  train::Progress progress;
+  loading.step("state", [&] { progress = resume(invocation, run, checkpoints, engine, contract); });
+  loading.finish();
   RunReport report(invocation, engine, run, progress.step, loop_options.steps);
   train::Loop loop(engine, feed, objective, checkpoints, loop_options, report.sink(),
                    [&] { return wanted_stop(invocation); });

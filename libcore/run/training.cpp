@@ -73,7 +73,8 @@ RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocati
   resume_ = tool::resume_point(invocation, path_);
 }
 
-engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::ModelSpec& spec) {
+engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::ModelSpec& spec,
+                                   const tool::PlaceOf& place_of) {
   config::Settings& settings = invocation.settings();
   engine::EngineOptions options;
   options.schedule = tool::apply_schedule(settings, spec, invocation.ranks().world);
@@ -83,6 +84,10 @@ engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::Mode
   options.spill_dir = invocation.get("output", ".");
   auto on_host = [](const auto& table) { return table.second == plan::Residency::kHost; };
   auto count = std::count_if(options.schedule.tables.begin(), options.schedule.tables.end(), on_host);
+  const bool copied = settings.given("shard.host_dir");
+  if (place_of)
+    for (const auto& [name, place] : tool::place_host_tables(options.schedule, place_of))
+      options.host_sources[name] = {place.file, place.offset, place.type, place.digest, copied};
   options.host_dir = Apply(settings, fmt::format("{} files of host tables", count), "engine").word("shard.host_dir");
   return options;
 }

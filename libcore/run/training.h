@@ -14,6 +14,7 @@
 #include "report/spans.h"
 #include "run/group.h"
 #include "stream/sample.h"
+#include "tool/host_places.h"
 #include "tool/plan_request.h"
 #include "train/loop.h"
 
@@ -36,8 +37,10 @@ class RunDir {
   std::optional<std::filesystem::path> resume_;
 };
 
-// [engine] and [shard] into options for a model, by the function that --plan uses too.
-engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::ModelSpec& spec);
+// [engine] and [shard] into options for a model, by the function that --plan uses too. `place_of`: where the values of
+// host-resident parameters lie; empty: none are in a file as they are.
+engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::ModelSpec& spec,
+                                   const tool::PlaceOf& place_of = {});
 // A mode for each segment, if engine.mode leaves it open: what --plan would say with `request`, within the smallest of
 // the ranks' limits.
 void choose_modes(app::Invocation& invocation, comm::Group& group, engine::EngineOptions& options,

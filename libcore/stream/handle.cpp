@@ -97,20 +97,6 @@ std::string random_hex(size_t bytes) {
   return text;
 }
 
-void refuse_all_but_handle(const std::filesystem::path& path) {
-  refuse_to_replace(path);
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored) || std::filesystem::file_size(path, ignored) == 0) return;
-  bool handle = false;
-  try {
-    Handle::parse(read_file(path, kMaxHandleBytes), path.string());
-    handle = true;
-  } catch (const Error&) {
-  }
-  SF_CHECK(handle, Exit::kCantCreate,
-           "{} is there and holds no handle; it is not replaced: give --handle-file another FILE", path.string());
-}
-
 void write_handle_file(const std::filesystem::path& path, const Handle& handle) {
   write_atomic(path, handle.line());
 }

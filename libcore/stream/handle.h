@@ -40,8 +40,6 @@ struct Handle {
 // Random hex digits from the kernel: ids and tokens.
 std::string random_hex(size_t bytes);
 
-// kCantCreate if `path` holds anything but an older handle: it would be lost.
-void refuse_all_but_handle(const std::filesystem::path& path);
 void write_handle_file(const std::filesystem::path& path, const Handle& handle);  // atomic
 // Removes the file if it still names this stream.
 void remove_handle_file(const std::filesystem::path& path, std::string_view id);

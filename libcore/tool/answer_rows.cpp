@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "tool/outputs.h"
 
 namespace sf::tool {
 namespace {
@@ -83,8 +84,7 @@ AnswerRows::AnswerRows(fs::path file, std::string job, const std::string& who)
   own_partial();
   const bool fresh = fs::file_size(partial_) == 0;
   try {
-    SF_CHECK(!fs::exists(file_), Exit::kCantCreate, "{} exists; remove it or choose another -o",
-             file_.string());  // another run may have published it since this one began
+    refuse_existing(file_);  // another run may have published it since this one began
     read_back();
     write_all(fd_.get(), Json::object().set("by", owner_text(who)).dump() + "\n", partial_);
     take_in();

@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "config/apply.h"
 #include "plan/names.h"
+#include "plan/wrap.h"
 
 namespace sf::tool {
 namespace {
@@ -37,9 +38,12 @@ void apply_shard(config::Settings& settings, plan::ScheduleOptions& schedule) {
 }
 
 // What the reference's option reaches: a draft's own table, or one inside a group, is cut with the group anyway.
+bool is_reached(const arch::Table& table) {
+  return !table.own && !table.in_group;
+}
+
 std::string tables_of_target(const arch::ModelSpec& spec) {
-  auto reached = [](const arch::Table& table) { return !table.own && !table.in_group; };
-  auto count = std::count_if(spec.tables.begin(), spec.tables.end(), reached);
+  auto count = std::count_if(spec.tables.begin(), spec.tables.end(), is_reached);
   bool beyond = count == 0 && !spec.tables.empty();
   return fmt::format("{} tables{}", count, beyond ? " (those of this draft are cut with its groups anyway)" : "");
 }
@@ -59,11 +63,28 @@ std::map<std::string, plan::Residency> apply_tables(config::Settings& settings, 
   settings.applied("shard.frozen_tables", words, count(!all), "engine");
   // The reference read this option and then lost it on one of its launch paths.
   if (fault("tool.drop_option")) return tables;
-  for (auto& [name, residency] : tables)
-    if (all) residency = plan::Residency::kShard;
+  for (const arch::Table& table : spec.tables)
+    if (all && is_reached(table)) tables.at(table.parameter) = plan::Residency::kShard;
   settings.applied("training.shard_frozen_tables", all ? "true" : "false", all ? tables_of_target(spec) : count(false),
                    "engine");
+  std::string resident = settings.get_string("shard.host_resident");
+  std::vector<std::string> names = plan::host_resident(spec, resident);
+  for (const std::string& name : names) tables[name] = plan::Residency::kHost;
+  settings.applied("shard.host_resident", resident, fmt::format("{} parameters", names.size()), "engine");
   return tables;
+}
+
+// Segments of which no module is wrapped. By default each is a group of its own.
+std::set<std::string> apply_wrap(config::Settings& settings, const arch::ModelSpec& spec,
+                                 const std::map<std::string, plan::Residency>& tables) {
+  std::vector<std::string> types = settings.get_strings("shard.wrap");
+  std::set<std::string> ignored, root;
+  for (const auto& [name, residency] : tables)
+    if (residency == plan::Residency::kHost) ignored.insert(name);
+  if (!types.empty()) root = plan::root_segments(spec, types, ignored);
+  std::string what = fmt::format("{} segments ({} of them in the root group)", spec.segments.size(), root.size());
+  settings.applied("shard.wrap", settings.shown("shard.wrap"), types.empty() ? "every segment" : what, "engine");
+  return root;
 }
 
 int usable_cpus() {
@@ -93,6 +114,7 @@ plan::ScheduleOptions apply_schedule(config::Settings& settings, const arch::Mod
   apply_shard(settings, options);
   options.facts.push_back("settings " + settings.digest());
   options.tables = apply_tables(settings, spec);
+  options.root = apply_wrap(settings, spec, options.tables);
   return options;
 }
 

@@ -6,15 +6,13 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/fault.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "config/apply.h"
+#include "tool/outputs.h"
 
 namespace sf::tool {
 namespace {
-
-constexpr size_t kMostReasons = size_t{64} << 20;  // a larger file is not taken for ours
 
 class ChatSource : public stream::Source {
  public:
@@ -98,26 +96,11 @@ Chats read_chats(app::Invocation& invocation, const text::ChatEncoder& encoder, 
   return chats;
 }
 
-void refuse_foreign(const std::filesystem::path& file) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(file, ignored) || std::filesystem::file_size(file, ignored) == 0) return;
-  bool ours = false;
-  try {
-    const std::string text = read_file(file, kMostReasons);
-    const Json row = Json::parse(std::string_view(text).substr(0, text.find('\n')), file.string());
-    ours = row.is_object() && row.contains("row") && row.contains("id") && row.contains("reason");
-  } catch (const Error&) {
-  }
-  SF_CHECK(ours || fault("tool.replace_foreign"), Exit::kCantCreate,
-           "{} is there and holds no reasons of void rows; it is not replaced: give --rejected another FILE",
-           file.string());
-}
-
 std::filesystem::path rejected_file(app::Invocation& invocation) {
   std::filesystem::path data = invocation.get("data"), rejected;  // beside a pipe is no place
   std::error_code ignored;
   if (invocation.has("rejected"))
-    refuse_foreign(rejected = invocation.get("rejected"));
+    refuse_all_but_reasons(rejected = invocation.get("rejected"));
   else if (std::filesystem::is_regular_file(data, ignored))
     rejected = data.string() + ".rejected";
   SF_CHECK(!std::filesystem::equivalent(rejected, data, ignored), Exit::kUsage, "--rejected {} is the data file itself",
@@ -140,8 +123,7 @@ void write_rejected(app::Invocation& invocation, const std::vector<text::ChatRow
     invocation.warn(fmt::format("{} of {} rows are void; --rejected FILE keeps their reasons", count, rows.size()));
     return;
   }
-  refuse_foreign(file);
-  refuse_to_replace(file);
+  refuse_all_but_reasons(file);
   write_atomic(file, lines);
   invocation.warn(fmt::format("{} of {} rows are void; their reasons are in {}", count, rows.size(), file.string()));
 }

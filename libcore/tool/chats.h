@@ -28,8 +28,6 @@ struct Chats {
 // (applied here). Rows that cannot be used keep the reason; kData if there is no row at all.
 Chats read_chats(app::Invocation& invocation, const text::ChatEncoder& encoder, int64_t positions);
 
-// kCantCreate if `file` holds anything but reasons of void rows.
-void refuse_foreign(const std::filesystem::path& file);
 // Where void rows of --data go: --rejected, else beside it; nowhere (empty) beside a pipe. kUsage: the data itself;
 // kCantCreate: something published, or --rejected holds anything else.
 std::filesystem::path rejected_file(app::Invocation& invocation);

@@ -99,7 +99,7 @@ Outgoing outgoing_draft(const TensorSet& set, const ExportOptions& options) {
     if (p.trainable) {
       add(out, wanted(set, p.name), name_for(options.to, p.name), options.dtype);
     } else if (options.to == "hf") {
-      TensorSet target = open_tensors(open_target(*set.checkpoint, options).dir());
+      TensorSet target = open_published(open_target(*set.checkpoint, options).dir());
       add(out, wanted(target, ckpt::target_of(*set.checkpoint).taken.at(p.name)), p.name, stored);
     }
   }
@@ -172,10 +172,11 @@ void prove(const fs::path& dir, const Outgoing& out) {
 }  // namespace
 
 fs::path export_model(const ExportOptions& options) {
-  TensorSet set = open_tensors(options.checkpoint);
+  TensorSet set = open_published(options.checkpoint);
   SF_CHECK(set.checkpoint, Exit::kData, "{} is no checkpoint directory", options.checkpoint.string());
   bool draft = arch::find_draft_family(set.config) != nullptr;
   Outgoing out = outgoing(set, options);
+  report_writing(out.tensors, options.report);
   ckpt::Publisher publisher(options.out);
   if (!draft && !arch::is_adapter_config(set.config)) copy_side_files(options.checkpoint, publisher.dir());
   std::map<std::string, std::string> metadata;

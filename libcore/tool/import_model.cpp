@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/present.h"
 #include "ckpt/adapter.h"
+#include "ckpt/buffers.h"
 #include "ckpt/draft.h"
 #include "text/chat.h"
 #include "tool/compare_values.h"
@@ -43,7 +44,7 @@ std::string plain_name(std::string name, std::string_view family) {
 }
 
 TensorSet open_draft(const ImportOptions& options) {
-  TensorSet set = open_tensors(state_in(options.source));
+  TensorSet set = open_published(state_in(options.source));
   bool state = std::any_of(set.tensors.begin(), set.tensors.end(),
                            [](const auto& t) { return t.name.starts_with("draft_state_dict/"); });
   // Beside the draft a training state holds random number generators and the like.
@@ -75,7 +76,8 @@ void drop_embedding(TensorSet& set, const std::string& name, const std::string& 
 template <typename T>
 std::vector<T> values_of(const StoredTensor& tensor) {
   std::vector<T> values(static_cast<size_t>(numel(tensor.shape)));
-  tensor.read(0, std::as_writable_bytes(std::span(values)));
+  std::byte* to = std::as_writable_bytes(std::span(values)).data();
+  tensor.stream([&](const ckpt::Piece& piece) { to = std::copy(piece.bytes.begin(), piece.bytes.end(), to); });
   return values;
 }
 
@@ -147,8 +149,7 @@ ckpt::Manifest manifest_of(const TensorSet& set, const ckpt::Checkpoint& target,
   manifest.kind = "draft";
   ckpt::TargetLink link = link_to(target);
   link.taken = taken_of(set.config, arch::decoder_from_config(target.config()));
-  for (const arch::Buffer& b : spec.buffers)
-    if (!b.stored) manifest.recompute.push_back(b.name);
+  manifest.buffers = ckpt::buffer_records(spec);
   manifest.extra.set("algorithm", arch::draft_family(set.config).name);
   Json source =
       Json::object().set("format", set.kind).set("name", fs::absolute(set.path).lexically_normal().filename().string());
@@ -179,7 +180,7 @@ void complete(Json& config, const arch::Decoder& target, const ImportOptions& op
 
 fs::path import_draft(const ImportOptions& options) {
   SF_CHECK(!options.target.empty(), Exit::kUsage, "a draft belongs to a target: give its checkpoint with --target");
-  TensorSet set = open_draft(options), target = open_tensors(options.target);
+  TensorSet set = open_draft(options), target = open_published(options.target);
   SF_CHECK(target.checkpoint, Exit::kData, "{} is no checkpoint directory", options.target.string());
   const arch::DraftFamily& family = arch::draft_family(set.config);
   arch::Decoder decoder = arch::decoder_from_config(target.config);
@@ -208,6 +209,7 @@ fs::path import_draft(const ImportOptions& options) {
     tensors.push_back({"d2t", Dtype::kI64, {std::ssize(words.d2t)}, bytes(words.d2t)});
     tensors.push_back({"t2d", Dtype::kBool, {std::ssize(words.t2d)}, bytes(words.t2d)});
   }
+  report_writing(tensors, options.report);
   ckpt::Publisher publisher(options.out);
   return publisher.commit(tensors, config, manifest_of(set, *target.checkpoint, spec));
 }
@@ -227,6 +229,7 @@ fs::path import_adapter(const ImportOptions& options) {
   ckpt::Manifest manifest;
   manifest.kind = "adapter";
   ckpt::set_target(manifest, link_to(target));
+  report_writing(tensors, options.report);
   ckpt::Publisher publisher(options.out);
   options.report.say(fmt::format("{} adapted parameters, each with its A and B", adapter.adapters().size()));
   return publisher.commit(tensors, adapter.files().config(), manifest);

@@ -8,11 +8,13 @@
 #include "arch/drafts.h"
 #include "arch/dspark.h"
 #include "base/error.h"
+#include "ckpt/buffers.h"
 #include "ckpt/draft.h"
 #include "config/apply.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 #include "tool/draft_files.h"
+#include "tool/model_source.h"
 #include "tool/new_values.h"
 
 namespace sf::tool {
@@ -53,8 +55,7 @@ ckpt::Manifest manifest_of(const InitBlocksOptions& options, const Prepared& p) 
   ckpt::TargetLink link{p.target.identity(), p.encoder.tokenizer_digest(), p.encoder.template_digest(),
                         fs::canonical(options.target).string(),
                         taken_of(p.config, arch::decoder_from_config(p.target.config()))};
-  for (const arch::Buffer& buffer : p.spec.buffers)
-    if (!buffer.stored) manifest.recompute.push_back(buffer.name);
+  manifest.buffers = ckpt::buffer_records(p.spec);
   manifest.extra.set("algorithm", options.kind);
   ckpt::set_target(manifest, link);
   return manifest;
@@ -141,13 +142,14 @@ int64_t choose_mask_token(int64_t asked, const text::ChatEncoder& encoder, const
 
 fs::path init_blocks(const InitBlocksOptions& options) {
   Prepared p = prepare(options);
-  ckpt::Publisher publisher(options.out);
   std::vector<ckpt::TensorSource> tensors;
   for (const arch::Parameter& parameter : p.spec.parameters) {
     Start start{parameter.name, parameter.init, parameter.shape, options.seed};
     auto write = [=, &p, as = options.dtype](const Sink& sink) { write_start(start, p.target, {}, as, sink); };
     tensors.push_back({parameter.name, options.dtype, parameter.shape, write});
   }
+  report_writing(tensors, options.report);
+  ckpt::Publisher publisher(options.out);
   return publisher.commit(tensors, p.config, manifest_of(options, p));
 }
 

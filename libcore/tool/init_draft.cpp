@@ -9,10 +9,12 @@
 #include "arch/peagle.h"
 #include "arch/vocab_map.h"
 #include "base/error.h"
+#include "ckpt/buffers.h"
 #include "ckpt/draft.h"
 #include "text/chat.h"
 #include "tool/draft_files.h"
 #include "tool/init_blocks.h"
+#include "tool/model_source.h"
 #include "tool/new_values.h"
 
 namespace sf::tool {
@@ -145,8 +147,7 @@ ckpt::Manifest manifest_of(const InitDraftOptions& options, const Prepared& p, c
   manifest.seed = options.seed;
   ckpt::TargetLink link{p.target.identity(), encoder.tokenizer_digest(), encoder.template_digest(),
                         fs::canonical(options.target).string(), taken_of(p.config, p.decoder)};
-  for (const arch::Buffer& b : p.spec.buffers)
-    if (!b.stored) manifest.recompute.push_back(b.name);
+  manifest.buffers = ckpt::buffer_records(p.spec);
   manifest.extra.set("algorithm", options.algorithm);
   ckpt::set_target(manifest, link);
   return manifest;
@@ -156,7 +157,6 @@ ckpt::Manifest manifest_of(const InitDraftOptions& options, const Prepared& p, c
 
 fs::path init_draft(const InitDraftOptions& options) {
   Prepared p = prepare(options);
-  ckpt::Publisher publisher(options.out);  // refuses an existing directory before the chats are read
   text::ChatEncoder encoder = text::ChatEncoder::open(options.target);
   Counted counted = count_tokens(options, encoder, p.draft.vocab);
   arch::VocabMap map =
@@ -168,6 +168,8 @@ fs::path init_draft(const InitDraftOptions& options) {
     if (parameter.trainable) tensors.push_back(new_parameter(parameter, options, p, map));
   tensors.push_back(buffer("d2t", Dtype::kI64, map.d2t));
   tensors.push_back(buffer("t2d", Dtype::kBool, map.t2d));
+  report_writing(tensors, options.report);
+  ckpt::Publisher publisher(options.out);
   ckpt::Manifest manifest = manifest_of(options, p, encoder);
   manifest.extra.set("vocabulary", counts_json(options, counted, map));
   return publisher.commit(tensors, p.config, manifest);

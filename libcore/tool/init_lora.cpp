@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "ckpt/draft.h"
 #include "text/chat.h"
+#include "tool/model_source.h"
 #include "tool/new_values.h"
 
 namespace sf::tool {
@@ -51,7 +52,6 @@ ckpt::Manifest manifest_of(const InitLoraOptions& options, const Prepared& p) {
 
 fs::path init_lora(const InitLoraOptions& options) {
   Prepared p = prepare(options);
-  ckpt::Publisher publisher(options.out);
   std::vector<ckpt::TensorSource> tensors;
   for (const arch::Parameter& parameter : p.parameters) {
     Start start{parameter.name, parameter.init, parameter.shape, options.seed};
@@ -60,6 +60,8 @@ fs::path init_lora(const InitLoraOptions& options) {
   }
   options.report.say(
       fmt::format("{} adapted parameters, {} elements that train", p.parameters.size() / 2, p.elements()));
+  report_writing(tensors, options.report);
+  ckpt::Publisher publisher(options.out);
   return publisher.commit(tensors, arch::lora_to_config(p.lora), manifest_of(options, p));
 }
 

@@ -3,8 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/hash.h"
+#include "ckpt/buffers.h"
 #include "ckpt/gguf.h"
 #include "tool/memory_used.h"
 #include "tool/model_source.h"
@@ -29,23 +33,10 @@ ModelSource open_source(const InitModelOptions& options) {
   return source_from_gguf(source, options.dtype);
 }
 
-uint64_t bytes_of(const ModelSource& source) {
+uint64_t bytes_of(const std::vector<ckpt::TensorSource>& tensors) {
   uint64_t total = 0;
-  for (const ckpt::TensorSource& tensor : source.tensors) total += tensor.bytes();
+  for (const ckpt::TensorSource& tensor : tensors) total += tensor.bytes();
   return total;
-}
-
-void report_writing(ModelSource& source, const Reporter& report) {
-  auto done = std::make_shared<uint64_t>(0);
-  uint64_t total = bytes_of(source);
-  for (ckpt::TensorSource& tensor : source.tensors) {
-    tensor.write = [write = std::move(tensor.write), &report, done, total](const ckpt::TensorSource::Sink& sink) {
-      write([&](const ckpt::Piece& piece) {
-        sink(piece);
-        report.at("write", *done += piece.bytes.size(), total);
-      });
-    };
-  }
 }
 
 // Looks at every element on its way to the file; `found` gets "NAME (n of m values)" of each tensor that holds any.
@@ -80,17 +71,59 @@ void report_cost(const ModelSource& source, uint64_t peak, const Reporter& repor
                   static_cast<double>(most_memory(source)) / (1 << 20)));
 }
 
+// An even share of all tensors' bytes for each of the readers; the manifest is world-size free.
+uint64_t file_bytes(const ModelSource& source, const InitModelOptions& options) {
+  if (options.ranks > 0) {
+    auto ranks = static_cast<uint64_t>(options.ranks);
+    return std::max<uint64_t>(1, (bytes_of(source.tensors) + ranks - 1) / ranks);
+  }
+  return options.shard_bytes > 0 ? options.shard_bytes : ckpt::Publisher::kShardBytes;
+}
+
+// What the files would hold, by what they are made of: a source that was written to since is another job.
+std::string job_of(const ModelSource& source, const InitModelOptions& options) {
+  std::string text = fmt::format("{}\n{}\n{}\n", fs::absolute(options.source).lexically_normal().string(),
+                                 file_bytes(source, options), source.config.dump());
+  for (const ckpt::TensorSource& tensor : source.tensors)
+    text += fmt::format("{} {} {}\n", tensor.name, name_of(tensor.dtype), to_string(tensor.shape));
+  std::error_code ignored;
+  auto add = [&](const fs::path& file) {
+    text += fmt::format("{} {} {}\n", file.filename().string(), fs::file_size(file, ignored),
+                        fs::last_write_time(file, ignored).time_since_epoch().count());
+  };
+  std::vector<fs::path> files;
+  if (!fs::is_directory(options.source, ignored)) files = {options.source};
+  for (const auto& entry : fs::directory_iterator(options.source, ignored))
+    if (entry.is_regular_file(ignored)) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (const fs::path& file : files) add(file);
+  return sha256_hex(text);
+}
+
 ckpt::Manifest manifest_of(const ModelSource& source) {
   ckpt::Manifest manifest;
   manifest.kind = "target";
   manifest.aliases = source.spec.aliases;
-  for (const arch::Buffer& buffer : source.spec.buffers)
-    if (!buffer.stored) manifest.recompute.push_back(buffer.name);
+  manifest.buffers = ckpt::buffer_records(source.spec);
   manifest.extra.set("source", source.provenance);
   return manifest;
 }
 
 }  // namespace
+
+void report_writing(std::vector<ckpt::TensorSource>& tensors, const Reporter& report) {
+  auto done = std::make_shared<uint64_t>(0);
+  uint64_t total = bytes_of(tensors);
+  report.at("write", 0, total);
+  for (ckpt::TensorSource& tensor : tensors) {
+    tensor.write = [write = std::move(tensor.write), &report, done, total](const ckpt::TensorSource::Sink& sink) {
+      write([&](const ckpt::Piece& piece) {
+        sink(piece);
+        report.at("write", *done += piece.bytes.size(), total);
+      });
+    };
+  }
+}
 
 void judge_template(const std::optional<std::string>& fault, ModelSource& source) {
   constexpr const char* kRefused = "sf-init draft, sf-capture, sf-eval and sf-train sft will refuse this model";
@@ -111,12 +144,15 @@ fs::path init_model(const InitModelOptions& options) {
   for (const std::string& note : source.notes) options.report.say(note);
   PeakMemory peak;
   for (const std::string& warning : source.warnings) options.report.warn(warning);
-  ckpt::Publisher publisher(options.out);
+  report_writing(source.tensors, options.report);
+  ckpt::Publisher publisher(options.out, {job_of(source, options), options.resume});
+  if (publisher.kept() > 0)
+    options.report.say(fmt::format("{} files that a killed process had finished are kept", publisher.kept()));
   source.write_files(publisher.dir());
-  report_writing(source, options.report);
   std::vector<std::string> bad;
   watch_for_non_finite(source, options.strict, bad);
-  fs::path published = publisher.commit(source.tensors, source.config, manifest_of(source));
+  fs::path published =
+      publisher.commit(source.tensors, source.config, manifest_of(source), file_bytes(source, options));
   if (!bad.empty())
     options.report.warn(fmt::format("{} tensors hold NaN or infinity: {}; nothing computed with them is finite",
                                     bad.size(), listed(bad)));
@@ -139,7 +175,10 @@ Json plan_model(const InitModelOptions& options) {
   plan.set("source", options.source.string()).set("format", source.format).set("out", options.out.string());
   plan.set("family", source.spec.family).set("parameters", source.spec.parameter_count());
   plan.set("bytes_to_read", source.bytes_to_read).set("memory", most_memory(source));
-  plan.set("tensors", stored).set("bytes", bytes_of(source)).set("aliases", aliases).set("recompute", recompute);
+  plan.set("tensors", stored)
+      .set("bytes", bytes_of(source.tensors))
+      .set("aliases", aliases)
+      .set("recompute", recompute);
   return plan.set("notes", notes);
 }
 

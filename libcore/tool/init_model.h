@@ -15,8 +15,11 @@ struct InitModelOptions {
   // Storage of every parameter: F32, F16 or BF16. Default: as stored for a Hugging Face directory; F32 for a quantised
   // GGUF file, the embedding's own type for one that is not.
   std::optional<Dtype> dtype;
-  std::string tied_from;  // which of two tied names counts if their bytes differ; empty: refuse (kData)
-  bool strict = false;    // refuse (kData) weights that are NaN or infinite once stored, instead of warning
+  std::string tied_from;     // which of two tied names counts if their bytes differ; empty: refuse (kData)
+  bool strict = false;       // refuse (kData) weights that are NaN or infinite once stored, instead of warning
+  bool resume = false;       // go on from the files that a killed process of the same job had finished
+  uint64_t shard_bytes = 0;  // of a file at most; 0: the usual
+  int ranks = 0;             // files such that each of so many readers has one of its own; 0: as shard_bytes says
   Reporter report;
 };
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/present.h"
 #include "ckpt/adapter.h"
+#include "ckpt/buffers.h"
 #include "ckpt/draft.h"
 #include "tool/model_source.h"
 
@@ -81,10 +82,8 @@ ckpt::Manifest merged_manifest(const ckpt::Checkpoint& target, const ckpt::Adapt
   ckpt::Manifest manifest = target.manifest();
   manifest.kind = "target";
   manifest.aliases = target.aliases();
-  if (!target.has_manifest()) {
-    for (const arch::Buffer& buffer : arch::describe(arch::decoder_from_config(target.config())).buffers)
-      if (!buffer.stored) manifest.recompute.push_back(buffer.name);
-  }
+  if (!target.has_manifest())
+    manifest.buffers = ckpt::buffer_records(arch::describe(arch::decoder_from_config(target.config())));
   Json merged = Json::object();
   merged.set("target", target.identity()).set("adapter", adapter.files().identity());
   manifest.extra.set("merged", merged.set("step", adapter.files().manifest().step));
@@ -104,9 +103,6 @@ fs::path merge_adapter(const MergeOptions& options) {
   ckpt::AdapterFiles adapter =
       ckpt::AdapterFiles::open(options.adapter, arch::describe(arch::decoder_from_config(target.config())));
   if (adapter.files().has_manifest()) ckpt::check_target(adapter.files(), target);
-  ckpt::Publisher publisher(options.out);
-  copy_side_files(target.dir(), publisher.dir());
-  if (options.keep) keep_unmerged(publisher.dir(), target, adapter);
   Changed changed;
   std::vector<ckpt::TensorSource> tensors;
   for (const std::string& name : target.names()) {
@@ -116,6 +112,10 @@ fs::path merge_adapter(const MergeOptions& options) {
       source.write = [&, name](const auto& sink) { write_merged(target, adapter, name, sink, changed); };
     tensors.push_back(std::move(source));
   }
+  report_writing(tensors, options.report);
+  ckpt::Publisher publisher(options.out);
+  copy_side_files(target.dir(), publisher.dir());
+  if (options.keep) keep_unmerged(publisher.dir(), target, adapter);
   fs::path published = publisher.commit(tensors, target.config(), merged_manifest(target, adapter));
   say_changed(changed, options.report);
   return published;
@@ -134,6 +134,7 @@ fs::path unmerge(const fs::path& dir, const fs::path& out, const Reporter& repor
     const ckpt::TensorInfo* own = kept.find(name);
     tensors.push_back(own ? as_stored(name, kept, *own) : as_stored(name, *file, info));
   }
+  report_writing(tensors, report);
   ckpt::Publisher publisher(out);
   copy_side_files(dir, publisher.dir());
   ckpt::Manifest manifest = merged.manifest();

@@ -10,6 +10,7 @@
 
 #include "arch/decoder.h"
 #include "ckpt/checkpoint.h"
+#include "tool/progress.h"
 #include "tool/tensor_set.h"
 
 namespace sf::tool {
@@ -38,6 +39,9 @@ ModelSource source_from_gguf(const std::filesystem::path& file, std::optional<Dt
 ModelSource source_from_directory(const std::filesystem::path& dir, std::optional<Dtype> dtype,
                                   const std::string& tied_from);
 
+// Tells `report` (which outlives them) of each piece that is written. Called before the Publisher is made: a request to
+// stop so far ends the verb here, where it leaves nothing behind, and a later one after a piece.
+void report_writing(std::vector<ckpt::TensorSource>& tensors, const Reporter& report);
 // A stored tensor under `name` as `as`, one bounce buffer at a time; bytes that stay as they are may be copied by the
 // kernel. kData: not a floating type.
 ckpt::TensorSource converted(const StoredTensor& tensor, const std::string& name, Dtype as);

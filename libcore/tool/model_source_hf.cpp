@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/present.h"
+#include "ckpt/end_ids.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 #include "tool/compare_values.h"
@@ -105,15 +106,12 @@ Float8 float8_of(const TensorSet& from, const StoredTensor& weight) {
 // One bounce buffer on the way: bytes that stay as they are may be copied by the kernel.
 void write_converted(const StoredTensor& tensor, Dtype as, const ckpt::TensorSource::Sink& sink) {
   if (tensor.dtype == as) return tensor.stream(sink);
-  size_t size = size_of(*tensor.dtype), wide = std::max(size, size_of(as));
-  std::vector<std::byte> raw, out;
-  for (uint64_t at = 0; at < tensor.bytes; at += raw.size()) {
-    raw.resize(std::min<uint64_t>(ckpt::kBounceBytes / wide * size, tensor.bytes - at));
-    tensor.read(at, raw);
-    out.resize(raw.size() / size * size_of(as));
-    convert(raw, *tensor.dtype, out, as);
+  std::vector<std::byte> out;
+  tensor.stream([&](const ckpt::Piece& piece) {
+    out.resize(piece.bytes.size() / size_of(*tensor.dtype) * size_of(as));
+    convert(piece.bytes, *tensor.dtype, out, as);
     sink(out);
-  }
+  });
 }
 
 // As it will be stored: float8 becomes BF16 unless another type is asked for.
@@ -186,7 +184,7 @@ ckpt::TensorSource converted(const StoredTensor& tensor, const std::string& name
 }
 
 ModelSource source_from_directory(const fs::path& dir, std::optional<Dtype> dtype, const std::string& tied_from) {
-  TensorSet from = open_tensors(dir);
+  TensorSet from = open_published(dir);
   SF_CHECK(is_present(dir / "tokenizer.json"), Exit::kNoInput,
            "{} has no tokenizer.json; save it from the model's fast tokenizer into that directory", dir.string());
   text::Tokenizer::open(dir / "tokenizer.json");  // a stage that we cannot run is refused now, not at the first row
@@ -201,6 +199,7 @@ ModelSource source_from_directory(const fs::path& dir, std::optional<Dtype> dtyp
     error.add_context(dir.string());
     throw;
   }
+  ckpt::end_ids_of(dir, source.decoder);  // refuses one that is no token
   source.spec = arch::describe(source.decoder);
   fuse_experts(from, source.spec);
   check_tensors(from, source.spec);

@@ -16,13 +16,14 @@ PlanReport make_report(PlanRequest request) {
   }
   for (const arch::Table& table : r.spec.tables) {
     const arch::Parameter* parameter = r.spec.find(table.parameter);
-    plan::TableUse use{parameter->shape[0], parameter->shape[1], r.options.compute, table.looked_up ? r.lookups : 0,
+    auto held = std::find_if(report.schedule.parameters.begin(), report.schedule.parameters.end(),
+                             [&](const plan::Held& one) { return one.name == table.parameter; });
+    plan::TableUse use{parameter->shape[0], parameter->shape[1], held->compute, table.looked_up ? r.lookups : 0,
                        plan::rounds_of(report.schedule, r.load)};
     auto now = r.options.tables.find(table.parameter);
     plan::Residency residency = now == r.options.tables.end() ? plan::Residency::kShard : now->second;
     report.tables.push_back({table, use, residency});
-    auto exchanged = [&](const plan::Held& held) { return held.name == table.parameter && held.exchanged; };
-    if (std::none_of(report.schedule.parameters.begin(), report.schedule.parameters.end(), exchanged)) continue;
+    if (!held->exchanged) continue;
     for (int rank = 0; rank < r.options.world; ++rank)
       report.traffic[static_cast<size_t>(rank)].table_bytes +=
           plan::cost_of(use, residency, rank, r.options.world).wire;

@@ -11,6 +11,7 @@
 #include "arch/eagle3.h"
 #include "arch/peagle.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "config/apply.h"
 #include "plan/choose.h"
@@ -236,13 +237,22 @@ void apply_modes(config::Settings& settings, PlanRequest& request,
       most = std::max(most, plan::totals_of(schedule, load, rank).resident);
     return most;
   };
-  request.options.modes = plan::choose_modes(request.spec, request.options, resident, limit > 0 ? limit : UINT64_MAX);
+  if (limit == 0) limit = UINT64_MAX;
+  request.options.modes = plan::choose_modes(request.spec, request.options, resident, limit);
+  // --plan prints the whole plan first, and then says so.
+  if (agree && !fault("tool.squeeze_in")) {
+    uint64_t need = resident(plan::make_schedule(request.spec, request.spec.segments, request.options));
+    SF_CHECK(need <= limit, Exit::kConfig,
+             "does not fit: a rank needs {} bytes with the fewest activations kept, and may use {} ({}): {} bytes too "
+             "many; --plan says what would help",
+             need, limit, words.empty() ? request.memory_origin : "engine.memory", need - limit);
+  }
   if (request.memory == 0 || limit < request.memory) {
     request.memory = limit;
     request.memory_origin = "engine.memory";
   }
-  settings.applied("engine.memory", words, fmt::format("{} segments that are not kept", request.options.modes.size()),
-                   "engine");
+  settings.applied("engine.memory", words,
+                   fmt::format("the mode of every segment ({} not kept)", request.options.modes.size()), "engine");
 }
 
 }  // namespace sf::tool

@@ -86,9 +86,10 @@ std::string groups_text(const plan::Schedule& s) {
     int64_t elements = 0;
     for (const plan::Member& member : group.members) elements += numel(s.parameters[member.parameter].shape);
     uint64_t gradient = group.fold_offsets.empty() ? 0 : group.fold_offsets.back() * sizeof(float);
-    lines.push_back({group.name, fmt::format("{:>9}{:>11}{:>11}{:>12}{:>14}{:>11}", group.members.size(),
-                                             millions(elements), mib(group.slot_bytes), mib(group.gathered_bytes),
-                                             mib(gradient), mode_word(s, group))});
+    std::string name = group.name + (s.options.root.contains(group.name) ? " (root)" : "");
+    lines.push_back(
+        {name, fmt::format("{:>9}{:>11}{:>11}{:>12}{:>14}{:>11}", group.members.size(), millions(elements),
+                           mib(group.slot_bytes), mib(group.gathered_bytes), mib(gradient), mode_word(s, group))});
   }
   return text + folded(lines, "", 28);
 }

@@ -14,6 +14,7 @@
 #include "tool/apply_schedule.h"
 #include "tool/chats.h"
 #include "tool/draft_files.h"
+#include "tool/host_places.h"
 #include "tool/open_adapter.h"
 #include "tool/plan_compute.h"
 #include "tool/plan_request.h"
@@ -68,7 +69,9 @@ int train_draft_plan(app::Invocation& invocation, std::string_view name) {
   if (draft.files.contains("t2d")) ckpt::read_vocab_map(draft.files);
   Samples samples = samples_of(invocation, draft);
   return plan_run(invocation, [&](config::Settings& settings, int world) {
-    return draft_request(settings, family, config, draft.tied(), samples, world);
+    PlanRequest request = draft_request(settings, family, config, draft.tied(), samples, world);
+    place_host_tables(request.options, places_of(draft));
+    return request;
   });
 }
 
@@ -80,7 +83,9 @@ int train_sft_plan(app::Invocation& invocation) {
   Samples samples{.width = chats.longest()};
   std::vector<arch::Adapter> adapters = adapters_in(open_adapter(invocation, target));
   return plan_run(invocation, [&](config::Settings& settings, int world) {
-    return sft_request(settings, shape, adapters, samples, world);
+    PlanRequest request = sft_request(settings, shape, adapters, samples, world);
+    place_host_tables(request.options, places_in(target));
+    return request;
   });
 }
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "tool/tensor_set.h"
+#include "tool/model_source.h"
 
 namespace sf::tool {
 namespace fs = std::filesystem;
@@ -17,7 +17,8 @@ void copy_others(const ckpt::Checkpoint& from, const fs::path& to) {
   for (const auto& entry : fs::directory_iterator(from.dir())) {
     std::string name = entry.path().filename().string();
     bool known = from.manifest().digests.contains(name) && entry.is_regular_file();
-    if (!known || name == "config.json" || name == "adapter_config.json" || name == "model.safetensors.index.json") continue;
+    if (!known || name == "config.json" || name == "adapter_config.json" || name == "model.safetensors.index.json")
+      continue;
     std::error_code error;
     fs::copy_file(entry.path(), to / name, error);
     SF_CHECK(!error, exit_of_errno(error.value(), Exit::kIo), "cannot copy {}: {}", entry.path().string(),
@@ -39,6 +40,7 @@ fs::path reshard(const ReshardOptions& options) {
     tensors.push_back({name, info.dtype, info.shape,
                        [file = file, info = info](const ckpt::TensorSource::Sink& sink) { file->stream(info, sink); }});
   }
+  report_writing(tensors, options.report);
   ckpt::Publisher publisher(options.out);
   copy_others(open, publisher.dir());
   fs::path published = publisher.commit(tensors, open.config(), open.manifest(), options.shard_bytes);

@@ -16,6 +16,7 @@ void refuse_what_is_no_run(const fs::path& dir) {
   for (const char* mark : {"manifest.json", "contract.json", "config.json"})
     SF_CHECK(!fs::exists(dir / mark, ignored), Exit::kCantCreate,
              "{} holds a checkpoint or features ({}), not a run; choose another -o", dir.string(), mark);
+  refuse_to_replace(dir);
 }
 
 namespace {

@@ -47,11 +47,15 @@ Json tensors_json(const TensorSet& set, bool digests) {
 
 void add_checkpoint(const ckpt::Checkpoint& open, Json& out) {
   const ckpt::Manifest& manifest = open.manifest();
-  Json recompute = Json::array();
-  for (const std::string& name : manifest.recompute) recompute.push(name);
+  Json buffers = Json::object();
+  for (const auto& [name, record] : manifest.buffers) {
+    Json row = Json::object().set("dtype", name_of(record.dtype)).set("shape", shape_json(record.shape));
+    row.set("restored", record.stored ? "stored" : "recomputed");
+    buffers.set(name, record.digest.empty() ? row : row.set("digest", record.digest));
+  }
   out.set("architecture", architecture_of(open.config())).set("manifest", open.has_manifest());
   out.set("kind", manifest.kind).set("identity", manifest.identity);
-  out.set("step", manifest.step).set("cursor", manifest.cursor).set("recompute", recompute);
+  out.set("step", manifest.step).set("cursor", manifest.cursor).set("buffers", buffers);
   if (const Json* target = manifest.extra.find("target")) out.set("target", *target);
   if (const Json* source = manifest.extra.find("source")) out.set("source", *source);
 }
@@ -90,8 +94,10 @@ std::string summary(const Json& json) {
                              json.at("elements").as_int(), json.at("bytes").as_int()));
   for (const auto& [name, of] : json.at("aliases").as_object())
     say("alias", fmt::format("{} = {}", name, of.as_string()));
-  if (const Json* recompute = json.find("recompute"))
-    for (const Json& name : recompute->as_array()) say("recomputed", name.as_string());
+  if (const Json* buffers = json.find("buffers"))
+    for (const auto& [name, row] : buffers->as_object())
+      say("buffer", fmt::format("{} {} {}, {}", name, row.at("dtype").as_string(), row.at("shape").dump(),
+                                row.at("restored").as_string() == "stored" ? "stored" : "recomputed at every start"));
   if (const Json* target = json.find("target")) say("draft of", target->get_string("identity", "unknown"));
   if (const Json* metadata = json.find("metadata"))
     for (const auto& [key, value] : metadata->as_object()) say("metadata", fmt::format("{} = {}", key, shown(value)));

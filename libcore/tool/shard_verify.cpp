@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/present.h"
+#include "ckpt/buffers.h"
 #include "ckpt/draft.h"
 #include "stream/feature_dir.h"
 #include "tool/names.h"
@@ -67,20 +68,6 @@ void check_aliases(const ckpt::Checkpoint& open, const arch::ModelSpec& spec, Pr
     if (spec.storage_of(alias.name) == alias.name && spec.storage_of(alias.of) == alias.of)
       problems.push_back(
           fmt::format("{}: recorded as an alias of {}, which config.json does not tie", alias.name, alias.of));
-}
-
-void check_buffers(const ckpt::Checkpoint& open, const arch::ModelSpec& spec, Problems& problems) {
-  const std::vector<std::string>& recompute = open.manifest().recompute;
-  for (const arch::Buffer& buffer : spec.buffers) {
-    if (!buffer.stored && open.contains(buffer.name))
-      problems.push_back(fmt::format("{}: stored, but it is recomputed at every start", buffer.name));
-    if (!buffer.stored && open.has_manifest() &&
-        std::find(recompute.begin(), recompute.end(), buffer.name) == recompute.end())
-      problems.push_back(fmt::format("{}: the manifest does not list it as recomputed", buffer.name));
-    if (buffer.stored && open.contains(buffer.name) && open.info(buffer.name).dtype != buffer.dtype)
-      problems.push_back(fmt::format("{}: is {}, wanted {}", buffer.name, name_of(open.info(buffer.name).dtype),
-                                     name_of(buffer.dtype)));
-  }
 }
 
 // A trainer's checkpoint also holds optimizer state under names of its own.
@@ -180,7 +167,7 @@ Problems verify(const std::filesystem::path& dir) {
   }
   check_completeness(open, spec, problems);
   check_aliases(open, spec, problems);
-  check_buffers(open, spec, problems);
+  for (std::string& problem : ckpt::buffer_problems(open, spec)) problems.push_back(std::move(problem));
   if (open.config().contains("draft_vocab_size")) check_vocab_map(open, problems);
   return problems;
 }

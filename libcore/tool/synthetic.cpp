@@ -15,6 +15,7 @@
 #include "config/apply.h"
 #include "stream/feature_dir.h"
 #include "tool/capture_wish.h"
+#include "tool/outputs.h"
 
 namespace sf::tool {
 namespace {
@@ -179,7 +180,7 @@ int synthetic_features(app::Invocation& invocation) {
   for (const char* option : {"target", "draft", "data", "rejected", "handle-file"})
     SF_CHECK(!invocation.has(option), Exit::kUsage, "--{} has no part in --synthetic, which computes nothing", option);
   const std::string out = invocation.get("output");
-  SF_CHECK(!fs::exists(out), Exit::kCantCreate, "{} exists; remove it or choose another -o", out);
+  refuse_existing(out);
   stream::Contract contract = synthetic_contract(invocation.get("synthetic"));
   std::vector<int64_t> proposed = proposed_ids(invocation.get("synthetic"));
   contract.rows = static_cast<uint64_t>(whole_number("--n", invocation.get("n", "256"), kMostRows));

@@ -6,9 +6,11 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/present.h"
+#include "ckpt/as_published.h"
 #include "ckpt/gguf.h"
 #include "ckpt/torch_file.h"
 #include "tool/model_source.h"
@@ -131,6 +133,20 @@ StoredTensor made(const ckpt::TensorSource& source, const std::string& file) {
   return {source.name, file, std::string(name_of(source.dtype)), source.dtype, source.shape, source.bytes(), read, {}};
 }
 
+std::function<void(const ckpt::TensorSource::Sink&)> as_published(const StoredTensor& tensor, std::string digest,
+                                                                  std::string dir) {
+  return [tensor, digest, dir](const ckpt::TensorSource::Sink& sink) {
+    Xxh3 hash;
+    tensor.stream([&](const ckpt::Piece& piece) {
+      hash.update(piece.bytes);
+      sink(piece);
+    });
+    SF_CHECK(hex64(hash.digest()) == digest, Exit::kData,
+             "{}: the bytes of tensor {} are not those that were published; sf-shard verify looks at all", dir,
+             tensor.name);
+  };
+}
+
 void sort(TensorSet& set) {
   std::sort(set.tensors.begin(), set.tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
 }
@@ -177,6 +193,16 @@ TensorSet open_tensors(const fs::path& path) {
     add_file(file, set);
   }
   sort(set);
+  return set;
+}
+
+TensorSet open_published(const fs::path& path) {
+  TensorSet set = open_tensors(path);
+  if (!set.checkpoint || fault("tool.take_changed")) return set;
+  ckpt::check_as_published(*set.checkpoint);
+  for (StoredTensor& tensor : set.tensors)
+    if (auto digest = set.digests.find(tensor.name); digest != set.digests.end())
+      tensor.all = as_published(tensor, digest->second, path.string());
   return set;
 }
 

@@ -48,7 +48,10 @@ struct TensorSet {
 // Tensors under the names their file gives them, in its own types. kNoInput if there is no such path, kData if it is
 // of no kind.
 TensorSet open_tensors(const std::filesystem::path& path);
-// The same, but a GGUF file as sf-init model would store it: Hugging Face names and row order, dequantised.
+// The same, of a checkpoint only as it was published: small files, names, types and shapes are compared with its
+// manifest at once, the bytes of a tensor when all of them have been read by stream(). kData naming what differs.
+TensorSet open_published(const std::filesystem::path& path);
+// As open_tensors, but a GGUF file as sf-init model would store it: Hugging Face names and row order, dequantised.
 TensorSet open_model(const std::filesystem::path& path);
 // XXH3 of all bytes, 16 hex digits, kBounceBytes at a time.
 std::string digest_of(const StoredTensor& tensor);

@@ -7,8 +7,8 @@
 #include <charconv>
 #include <functional>
 
+#include "app/ranks.h"
 #include "base/error.h"
-#include "base/new_dirs.h"
 #include "ckpt/checkpoint.h"
 #include "config/apply.h"
 #include "tool/export_model.h"
@@ -19,6 +19,7 @@
 #include "tool/init_model.h"
 #include "tool/memory_limit.h"
 #include "tool/merge_adapter.h"
+#include "tool/outputs.h"
 #include "tool/reshard.h"
 #include "tool/shard_diff.h"
 #include "tool/shard_inspect.h"
@@ -26,6 +27,8 @@
 
 namespace sf::tool {
 namespace {
+
+constexpr int kMostReaders = 65536;
 
 // A stop between two pieces of work leaves nothing behind; before the first the signal itself does.
 void end_if_asked(app::Invocation& invocation) {
@@ -79,20 +82,8 @@ void print_published(app::Invocation& invocation, const std::filesystem::path& d
   invocation.result(invocation.json_output() ? Json::object().set("path", dir.string()).dump() : dir.string());
 }
 
-// As the publisher would, but for --plan too, and before anything is read.
-void refuse_existing_output(const app::Invocation& invocation) {
-  std::filesystem::path out = invocation.get("output");
-  if (!out.has_filename()) out = out.parent_path();
-  std::error_code ignored;
-  SF_CHECK(!std::filesystem::exists(std::filesystem::symlink_status(out, ignored)), Exit::kCantCreate,
-           "{} exists already; remove it or choose another -o", out.string());
-}
-
-// Parents of the output that are missing are made, and go again if nothing comes of it.
 void publish(app::Invocation& invocation, const std::function<std::filesystem::path()>& make) {
-  std::filesystem::path out = invocation.get("output");
-  if (!out.has_filename()) out = out.parent_path();
-  NewDirs parents(out.parent_path());
+  refuse_existing(invocation.get("output"));  // before anything is read
   print_published(invocation, make());
 }
 
@@ -164,13 +155,19 @@ int init_blocks_verb(app::Invocation& invocation, const BlockKind& kind) {
 }  // namespace
 
 int init_model_verb(app::Invocation& invocation) {
-  refuse_existing_output(invocation);
+  refuse_existing(invocation.get("output"));
   InitModelOptions options{.source = invocation.positional().front(),
                            .out = invocation.get("output"),
                            .dtype = dtype_option(invocation),
                            .tied_from = invocation.get("tied-from", ""),
                            .strict = invocation.has("strict"),
+                           .resume = invocation.has("resume"),
                            .report = reporter(invocation)};
+  if (invocation.has("ranks")) options.ranks = app::ranks_from_text(invocation.get("ranks"), kMostReaders);
+  if (invocation.has("shard-bytes"))
+    options.shard_bytes = bytes_from_text(invocation.get("shard-bytes"), "--shard-bytes");
+  SF_CHECK(!invocation.has("ranks") || !invocation.has("shard-bytes"), Exit::kUsage,
+           "--ranks and --shard-bytes both say how files are cut; give one");
   if (invocation.plan_only())
     print_record(invocation, plan_model(options));
   else
@@ -179,7 +176,7 @@ int init_model_verb(app::Invocation& invocation) {
 }
 
 int init_draft_verb(app::Invocation& invocation) {
-  refuse_existing_output(invocation);
+  refuse_existing(invocation.get("output"));
   if (const BlockKind* kind = block_kind(invocation.positional().front())) return init_blocks_verb(invocation, *kind);
   InitDraftOptions options = draft_options(invocation);
   app::settle_settings(invocation);
@@ -191,7 +188,7 @@ int init_draft_verb(app::Invocation& invocation) {
 }
 
 int init_lora_verb(app::Invocation& invocation) {
-  refuse_existing_output(invocation);
+  refuse_existing(invocation.get("output"));
   config::Apply apply(invocation.settings(), "1 adapter", "tool");
   InitLoraOptions options{.target = invocation.positional().front(),
                           .out = invocation.get("output"),
@@ -234,7 +231,6 @@ int shard_export_verb(app::Invocation& invocation) {
                         .to = invocation.get("to"),
                         .dtype = dtype_option(invocation),
                         .report = reporter(invocation)};
-  end_if_asked(invocation);  // from here on a stop waits for the end of a piece of work
   publish(invocation, [&] { return export_model(options); });
   return 0;
 }
@@ -255,7 +251,6 @@ int shard_reshard_verb(app::Invocation& invocation) {
       .checkpoint = invocation.positional().front(), .out = invocation.get("output"), .report = reporter(invocation)};
   if (invocation.has("shard-bytes"))
     options.shard_bytes = bytes_from_text(invocation.get("shard-bytes"), "--shard-bytes");
-  end_if_asked(invocation);  // from here on a stop waits for the end of a piece of work
   publish(invocation, [&] { return reshard(options); });
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -135,9 +136,19 @@ Checkpoints::~Checkpoints() {
   if (writer_.joinable()) writer_.join();
 }
 
-void Checkpoints::write(const std::vector<NamedTensor>& gathered, const Progress& progress) {
+void Checkpoints::note(std::span<const std::pair<std::string, double>> metrics) {
+  for (const auto& [name, value] : metrics) {
+    if (name != options_.best) continue;
+    noted_ += value;
+    ++windows_;
+  }
+}
+
+void Checkpoints::write(const std::vector<NamedTensor>& gathered, const Progress& progress,
+                        std::optional<double> score) {
   try {
-    publish(gathered, progress);
+    std::string name = publish(gathered, progress, score).filename().string();
+    if (score) name_best(name, *score);
     rotate(progress.step);
   } catch (...) {
     error_ = std::current_exception();
@@ -168,20 +179,24 @@ fs::path Checkpoints::save(engine::Engine& engine, const Progress& progress, Sav
     if (group.rank() == 0) gathered.push_back({name, tensor::to_host(frozen, Dtype::kF32)});
   }
   writing_step_ = progress.step;
-  if (group.rank() == 0 && until == Saved::kPublished) write(gathered, progress);
+  std::optional<double> score;
+  if (windows_ > 0) score = noted_ / static_cast<double>(windows_);
+  noted_ = 0, windows_ = 0;
+  if (group.rank() == 0 && until == Saved::kPublished) write(gathered, progress, score);
   if (group.rank() == 0 && until == Saved::kCopied) {
-    writer_ = std::thread([this, progress, whole = std::move(gathered)] {
+    writer_ = std::thread([this, progress, score, whole = std::move(gathered)] {
       pthread_setname_np(pthread_self(), "checkpoint");
       // Writing takes what the steps leave of the processors.
       setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
-      write(whole, progress);
+      write(whole, progress, score);
     });
   }
   if (until == Saved::kPublished) settle(group);
   return options_.run_dir / ("step-" + std::to_string(progress.step));
 }
 
-fs::path Checkpoints::publish(const std::vector<NamedTensor>& gathered, const Progress& progress) const {
+fs::path Checkpoints::publish(const std::vector<NamedTensor>& gathered, const Progress& progress,
+                              std::optional<double> score) const {
   std::string name = "step-" + std::to_string(progress.step);
   discard(options_.run_dir / name);
   ckpt::Publisher publisher(options_.run_dir / name);
@@ -200,20 +215,34 @@ fs::path Checkpoints::publish(const std::vector<NamedTensor>& gathered, const Pr
   manifest.cursor = static_cast<int64_t>(progress.cursor);
   manifest.seed = options_.seed;
   manifest.aliases = options_.aliases;
-  manifest.recompute = options_.recompute;
+  manifest.buffers = options_.buffer_records;
   manifest.extra = options_.extra;  // first: a draft that was a checkpoint itself carries another run's progress
   add_progress(manifest.extra, progress);
+  if (score) manifest.extra.set("score", Json::object().set(options_.best, *score));
   fs::path published = publisher.commit(weights, options_.model_config, std::move(manifest));
   ckpt::point_latest(options_.run_dir, name);
   return published;
+}
+
+// The later of two equal ones.
+void Checkpoints::name_best(const std::string& name, double score) const {
+  double best = options_.best == "loss" ? HUGE_VAL : -HUGE_VAL;
+  if (std::optional<fs::path> named = ckpt::best_checkpoint(options_.run_dir)) {
+    const ckpt::Checkpoint open = ckpt::Checkpoint::open(*named);
+    if (const Json* known = open.manifest().extra.find("score")) best = known->get_double(options_.best, best);
+  }
+  if (options_.best == "loss" ? score <= best : score >= best) ckpt::point_best(options_.run_dir, name);
 }
 
 void Checkpoints::rotate(int64_t newest) const {
   if (options_.keep <= 0) return;
   std::vector<int64_t> steps;
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(options_.run_dir, ignored))
-    if (int64_t step = step_number(entry.path()); step >= 0 && step < newest) steps.push_back(step);
+  std::optional<fs::path> best = ckpt::best_checkpoint(options_.run_dir);
+  for (const auto& entry : fs::directory_iterator(options_.run_dir, ignored)) {
+    bool stays = best && best->filename() == entry.path().filename();
+    if (int64_t step = step_number(entry.path()); step >= 0 && step < newest && !stays) steps.push_back(step);
+  }
   std::sort(steps.begin(), steps.end());
   for (int64_t i = 0; i + options_.keep - 1 < std::ssize(steps); ++i)
     discard(options_.run_dir / ("step-" + std::to_string(steps[i])));

@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -28,16 +31,17 @@ struct Progress {
 
 struct CheckpointOptions {
   std::filesystem::path run_dir;
-  Json model_config;                              // config.json of what is trained
-  std::vector<NamedTensor> buffers;               // stored as they are (t2d, d2t)
-  std::vector<std::filesystem::path> side_files;  // copied as they are (tokenizer.json, ...)
-  std::vector<arch::Alias> aliases;               // further names of stored parameters
-  std::vector<std::string> also_frozen;           // frozen parameters that belong into the files
-  Json contract, config, numerics;                // for the manifest
-  std::vector<std::string> recompute;             // buffers that are in no file
+  Json model_config;                                         // config.json of what is trained
+  std::vector<NamedTensor> buffers;                          // stored as they are (t2d, d2t)
+  std::vector<std::filesystem::path> side_files;             // copied as they are (tokenizer.json, ...)
+  std::vector<arch::Alias> aliases;                          // further names of stored parameters
+  std::vector<std::string> also_frozen;                      // frozen parameters that belong into the files
+  Json contract, config, numerics;                           // for the manifest
+  std::map<std::string, ckpt::BufferRecord> buffer_records;  // of all of the model's
   Json extra;  // further members of the manifest's `extra` (the draft's target), or null
   uint64_t seed = 0;
   int64_t keep = 0;         // newest checkpoints kept; 0: all
+  std::string best;         // "loss" or "acc": the metric by which RUN/best names one, which stays; empty: none
   double deadline_s = 600;  // gathering, writing, reading back
 };
 
@@ -51,6 +55,8 @@ class Checkpoints {
   Checkpoints(const Checkpoints&) = delete;
   Checkpoints& operator=(const Checkpoints&) = delete;
 
+  // A window's metrics; a checkpoint's score is the mean of `best` over the windows since the one before it.
+  void note(std::span<const std::pair<std::string, double>> metrics);
   // Every rank calls it. Pieces go to rank 0, which publishes RUN/step-N (weights in fp32 under their Hugging Face
   // names and the buffers in model.safetensors, moments in optimizer.safetensors) and moves RUN/latest. A kill at any
   // instant leaves the old checkpoint or the new one. If writing fails, every rank throws rank 0's error: with kCopied
@@ -66,12 +72,16 @@ class Checkpoints {
   const std::filesystem::path& last() const { return last_; }
 
  private:
-  std::filesystem::path publish(const std::vector<NamedTensor>& gathered, const Progress& progress) const;
+  std::filesystem::path publish(const std::vector<NamedTensor>& gathered, const Progress& progress,
+                                std::optional<double> score) const;
+  void name_best(const std::string& name, double score) const;
   void rotate(int64_t newest) const;
-  void write(const std::vector<NamedTensor>& gathered, const Progress& progress);
+  void write(const std::vector<NamedTensor>& gathered, const Progress& progress, std::optional<double> score);
   void settle(comm::Group& group);
   CheckpointOptions options_;
   std::filesystem::path last_;
+  double noted_ = 0;  // sum of the metric over `windows_`
+  int64_t windows_ = 0;
   int64_t last_step_ = -1, writing_step_ = -1;
   std::exception_ptr error_;  // of the writer; read once it is joined
   std::thread writer_;

@@ -242,6 +242,7 @@ void Loop::update(const Agreed& agreed, const std::vector<double>& sums) {
                                : trained      ? 0
                                               : progress_.skipped_in_a_row;
   note_memory();
+  if (trained && !result.skipped) checkpoints_.note(metrics_of(agreed, sums));
   if (sink_) report(agreed, sums, lr, result);
   SF_CHECK(progress_.skipped_in_a_row < options_.skip_limit, Exit::kData,
            "{} steps in a row had a non-finite gradient and were skipped, the last at {}; the last checkpoint is {}",
@@ -253,12 +254,16 @@ void Loop::update(const Agreed& agreed, const std::vector<double>& sums) {
            progress_.skipped, result.skipped ? ", the last at " : "", result.culprit);
 }
 
+std::vector<std::pair<std::string, double>> Loop::metrics_of(const Agreed& agreed, const std::vector<double>& sums) {
+  train::Window seen = facts(agreed);
+  --seen.step;  // it has been counted
+  return objective_.metrics(sums, seen);
+}
+
 void Loop::report(const Agreed& agreed, const std::vector<double>& sums, double lr, const engine::StepResult& result) {
   int64_t step = progress_.step;
-  Window seen = facts(agreed);
-  --seen.step;  // it has been counted
   if (objective_.trains(agreed.counts)) {
-    for (const auto& [name, value] : objective_.metrics(sums, seen)) sink_->scalar(step, name, value);
+    for (const auto& [name, value] : metrics_of(agreed, sums)) sink_->scalar(step, name, value);
     sink_->scalar(step, "grad_norm", result.grad_norm);
   }
   sink_->scalar(step, "lr", lr);

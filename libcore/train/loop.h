@@ -90,6 +90,7 @@ class Loop {
   std::vector<double> train(Fetched& window, const Agreed& agreed);
   std::vector<double> sum_in_global_order(const std::vector<double>& mine, int64_t micro_batches);
   void update(const Agreed& agreed, const std::vector<double>& sums);
+  std::vector<std::pair<std::string, double>> metrics_of(const Agreed& agreed, const std::vector<double>& sums);
   void report(const Agreed& agreed, const std::vector<double>& sums, double lr, const engine::StepResult& result);
   void report_machine(const Agreed& agreed);
   Window facts(const Agreed& agreed) const;

@@ -14,6 +14,12 @@ for verb in "sf-eval generate --questions chats.jsonl" "sf-eval accept --draft d
 done
 changed target flip && printf '\377' | dd of=flip/model.safetensors bs=1 seek=9000 conv=notrunc status=none
 expect 65 sf-eval generate --target flip --questions chats.jsonl; says "are not those that were published"
+for verb in "sf-shard export flip --to hf" "sf-shard import flip" "sf-init model flip --dtype bf16"; do
+  expect 65 $verb -o x; says "the bytes of tensor model.embed_tokens.weight are not those that were published"; clean x
+done
+changed hf far && echo '{"eos_token_id": 99999}' >far/generation_config.json
+expect 65 sf-init model far -o x; says "far/generation_config.json: eos_token_id: 99999 is no token"; clean x
+expect 65 sf-eval generate --target far --questions chats.jsonl; says "far/generation_config.json"
 changed target bare && echo '{}' >bare/manifest.json
 expect 65 sf-eval generate --target bare --questions chats.jsonl; says "is no manifest of a checkpoint"
 changed draft0 draft-words && sed -i 's/"rms_norm_eps": 1e-06/"rms_norm_eps": 1e-05/' draft-words/config.json

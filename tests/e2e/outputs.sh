@@ -55,11 +55,11 @@ kill -TERM $first; got=0; wait $first || got=$?
 [ $got = 75 ] || { cat err; die "TERM while waiting for a handle ended with $got"; }
 says "waiting for a stream's handle"; absent waiting
 exec 9<>never
-sf-init draft eagle3 --target target --draft-vocab 64 --data /dev/fd/9 -o piped >/dev/null 2>err & first=$!
+sf-init draft eagle3 --target target --draft-vocab 64 --data /dev/fd/9 -o made/piped >/dev/null 2>err & first=$!
 sleep 1; kill -TERM $first; got=0; wait $first || got=$?
 exec 9>&-
 [ $got = 143 ] || { cat err; die "TERM while reading a pipe ended with $got"; }
-absent piped
+[ -z "$(find . -maxdepth 2 -name '*piped*' -print -quit)" ] || die "a stopped sf-init draft left something behind"
 sf-init draft eagle3 --target target --draft-vocab 64 --data <(cat chats.jsonl) -o piped >/dev/null 2>err || { cat err; die "chats of a pipe"; }
 
 # Devices and FIFOs are written into, symbolic links followed, never replaced.
@@ -93,6 +93,15 @@ expect 66 sf-shard verify chats.jsonl; says "chats.jsonl is a file"
 expect 66 sf-init draft eagle3 --target target --draft-vocab 64 --data nope -o newq/b/a; absent newq
 expect 66 sf-init model nope -o newq/a; absent newq
 expect 73 sf-init model hf -o target/sub/../x; absent target/sub target/x
+# Nothing new goes into what was published.
+features -o feats0 >/dev/null 2>err || { cat err; die features; }
+for dir in target feats0; do
+  for verb in "sf-init model hf" "sf-init draft eagle3 --target target" "sf-shard export target --to hf" "sf-shard reshard target" \
+    "sf-shard inspect target" "sf-eval generate --target target --questions prompts.jsonl" "sf-capture features --synthetic qwen3-8b --n 1" \
+    "sf-capture features --target target --draft draft0 --data chats.jsonl" "sf-train sft --target target --data chats.jsonl"; do
+    for name in new sub/new; do expect 73 $verb -o $dir/$name; says "part of what was published"; absent $dir/new $dir/sub; done
+  done
+done
 for kib in 0 1; do
   expect 74 bash -c "ulimit -f $kib; trap '' XFSZ; exec sf-init model hf -o newq/full"; absent newq
 done
@@ -155,7 +164,8 @@ sf-eval compare merged.jsonl --against merged.jsonl -o compared >/dev/null 2>err
 [ -s compared ] || die "compare -o wrote nothing"
 
 # A stop in the middle of a checkpoint leaves nothing of it.
-for verb in "sf-shard export target --to hf" "sf-shard reshard target"; do
+for verb in "sf-shard export target --to hf" "sf-shard reshard target" "sf-init model hf" "sf-init draft eagle3 --target target" \
+  "sf-shard import hf"; do
   for wait in 0.005 0.02 0.04; do
     rm -rf stopped
     $verb -o stopped >/dev/null 2>err & pid=$!

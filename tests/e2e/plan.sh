@@ -75,6 +75,21 @@ modes = [g['mode'] for g in json.load(open('plan.json'))['groups']]
 assert 'recompute' in modes and 'keep' in modes, modes" || die "mode auto chose one mode for all"
 expect 78 "${sft[@]}" --set engine.mode=auto --set engine.memory=1000 -o never --plan
 says "does not fit: rank 0 needs" "engine.memory"
+expect 78 "${sft[@]}" --set engine.mode=auto --set engine.memory=1000 -o never; says "does not fit: a rank needs" "engine.memory"
+expect 0 "${sft[@]}" --set engine.mode=auto --set engine.memory=64GiB -o roomy; says "applied engine.memory=64GiB to the mode of every segment (0 not kept)"
+[ ! -e never ] || die "a run that does not fit was begun"
+
+# A wish that reaches nothing is refused.
+for wish in training.kl_scale=2 training.kl_decay=2 training.num_anchors=2 shard.host_dir=.; do
+  expect 78 "${train[@]}" --from features -o never --set $wish; says "used by nothing in this run: applied ${wish%=*}"
+done
+expect 0 "${train[@]}" --from features -o lambda --set training.lk_loss_type=lambda --set training.kl_scale=2
+expect 78 "${sft[@]}" -o never --set shard.frozen_tables=host; says "used by nothing in this run: applied shard.frozen_tables"
+for wish in top_k=3 top_p=0.5 min_p=0.1 seed=3; do
+  expect 78 sf-eval generate --target target --questions chats.jsonl --set generate.$wish; says "used by nothing in this run: applied generate"
+done
+expect 0 "${train[@]}" --from features -o ours --set training.shard_frozen_tables=true; says "to 0 tables"
+[ "$(digest ours/latest)" = "$(digest eagle3-1/latest)" ] || die "the reference's option changed EAGLE3"
 sf-eval report eagle3-1 --plan >/dev/null 2>err || { cat err; die "report --plan"; }
 
 shard=(--set training.shard_frozen_tables=true)

@@ -33,7 +33,7 @@ fs::path published(const Scratch& scratch, uint64_t shard_bytes = 1 << 20) {
   Manifest manifest;
   manifest.kind = "target";
   manifest.aliases = {{"lm_head.weight", "model.embed_tokens.weight"}};
-  manifest.recompute = {"rotary"};
+  manifest.buffers["rotary"] = {Dtype::kF32, {4}, false, "00112233aabbccdd"};
   manifest.step = 12;
   manifest.cursor = 48;
   manifest.seed = UINT64_MAX;
@@ -193,7 +193,9 @@ TEST(Manifest, ReadsBackEveryFieldAndKeepsUnknownKeys) {
   EXPECT_EQ(m.kind, "target");
   ASSERT_EQ(m.aliases.size(), 1u);
   EXPECT_EQ(m.aliases[0].of, "model.embed_tokens.weight");
-  EXPECT_EQ(m.recompute, std::vector<std::string>{"rotary"});
+  EXPECT_EQ(m.buffers.size(), 1U);
+  EXPECT_EQ(m.buffers.at("rotary").shape, (Shape{4}));
+  EXPECT_EQ(m.buffers.at("rotary").digest, "00112233aabbccdd");
   EXPECT_EQ(m.step, 12);
   EXPECT_EQ(m.cursor, 48);
   EXPECT_EQ(m.seed, UINT64_MAX);

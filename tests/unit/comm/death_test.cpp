@@ -79,6 +79,7 @@ TEST(Ends, ADeadlineSaysWhoWaitsWhereAndWhoIsMissing) {
   EXPECT_NE(text.find("rank 0 gave up waiting in gather layers.3: deadline passed"), std::string::npos) << text;
   EXPECT_NE(text.find("rank 1 (pid"), std::string::npos) << text;
   EXPECT_NE(text.find("computes since"), std::string::npos) << text;
+  EXPECT_EQ(text.find('\n'), std::string::npos) << text;
   // and the late one learns of it at once
   auto [late, news] = outcome([&] { groups[1]->barrier(named("gather layers.3")); });
   EXPECT_EQ(late, Exit::kUnavailable);

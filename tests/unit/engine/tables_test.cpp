@@ -10,6 +10,8 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
 #include "engine/host_file.h"
 #include "model/dflash.h"
 #include "tensor/memory.h"
@@ -284,6 +286,124 @@ TEST(HostFile, ADirectoryThatCannotHoldItIsRefusedOnEveryRank) {
       EXPECT_NE(error.message().find("rank 0 could not make a file in /nonexistent"), std::string::npos)
           << error.message();
     }
+  });
+}
+
+// A file whose table begins in the middle of a page.
+struct TableFile {
+  static constexpr uint64_t kOffset = 100, kBytes = 3 * 4096 + 17;
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("sf-table-" + std::to_string(static_cast<int>(getpid())));
+  std::string bytes;
+  TableFile() {
+    for (uint64_t i = 0; i < kBytes; ++i) bytes += static_cast<char>(i * 7 % 251);
+    write_atomic(path, std::string(kOffset, 'x') + bytes + "y");
+  }
+  ~TableFile() { std::filesystem::remove(path); }
+  HostSource source(bool copied, std::string digest = "") const {
+    return {path, kOffset, Dtype::kF32, std::move(digest), copied};
+  }
+};
+
+TEST(HostFile, OfAFileIsMappedWhereItLiesOrCopiedOnceAHost) {
+  TableFile file;
+  for (bool copied : {false, true}) {
+    comm::run_threads(3, [&](comm::Group& group) {
+      HostFile table(group, TableFile::kBytes, file.source(copied, hex64(xxh3_64(file.bytes))),
+                     std::filesystem::temp_directory_path(), {"test", Deadline::after_ms(20'000)});
+      EXPECT_EQ(table.is_copy(), copied);
+      EXPECT_EQ(std::memcmp(table.bytes().data(), file.bytes.data(), TableFile::kBytes), 0);
+    });
+  }
+}
+
+TEST(HostFile, OfAFileIsRefusedWhereItsBytesAreNotThoseThatWerePublished) {
+  TableFile file;
+  auto refused = [&](uint64_t bytes, const HostSource& source) {
+    std::string said;
+    comm::run_threads(2, [&](comm::Group& group) {
+      try {
+        HostFile table(group, bytes, source, std::filesystem::temp_directory_path(),
+                       {"test", Deadline::after_ms(20'000)});
+        ADD_FAILURE() << "nothing was refused";
+      } catch (const Error& error) {
+        if (group.rank() == 0) said = error.message();
+      }
+    });
+    return said;
+  };
+  for (bool copied : {false, true})
+    EXPECT_NE(refused(TableFile::kBytes, file.source(copied, "0123456789abcdef")).find("wanted 0123456789abcdef"),
+              std::string::npos);
+  EXPECT_NE(refused(1 << 20, file.source(false)).find("it is truncated"), std::string::npos);
+  HostSource absent = file.source(false);
+  absent.file = "/nonexistent";
+  EXPECT_NE(refused(1, absent).find("could not open /nonexistent"), std::string::npos);
+}
+
+TEST(HostFile, KnowsFileSystemsThatHostsShare) {
+  constexpr long kNfs = 0x6969, kExt4 = 0xEF53, kTmpfs = 0x01021994, kOverlay = 0x794C7630;
+  EXPECT_TRUE(is_network_file_system(kNfs));
+  for (long kind : {kExt4, kTmpfs, kOverlay}) EXPECT_FALSE(is_network_file_system(kind));
+}
+
+TEST(HostFile, MoreThanIsFreeIsRefusedBeforeAnyOfItIsWritten) {
+  auto group = comm::make_single();
+  try {
+    HostFile file(*group, uint64_t{1} << 55, std::filesystem::temp_directory_path(),
+                  {"test", Deadline::after_ms(20'000)});
+    ADD_FAILURE() << "nothing was refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Exit::kIo);
+    EXPECT_NE(error.message().find("free)"), std::string::npos) << error.message();
+  }
+}
+
+// The reference's older selection failed for an embedding inside a wrapped block.
+TEST(HostTables, AFrozenParameterAmongThoseOfASegmentIsReadWhereItLies) {
+  toy::Course course;
+  std::vector<float> alone = toy::train_alone(course);
+  course.options.schedule.tables["position.weight"] = Residency::kHost;
+  EXPECT_TRUE(toy::same_bits(toy::train_alone(course), alone));
+  for (int world : {2, 3}) EXPECT_TRUE(toy::same_bits(toy::train_threads(world, course), alone)) << world;
+}
+
+TEST(HostTables, OfAnotherTypeAreRefusedWhereASegmentIsGivenTheWhole) {
+  toy::Course course;
+  course.options.schedule.tables["position.weight"] = Residency::kHost;
+  course.options.schedule.host_types["position.weight"] = Dtype::kBF16;
+  try {
+    toy::train_alone(course);
+    ADD_FAILURE() << "nothing was refused";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("position.weight lives on the host as BF16"), std::string::npos) << error.message();
+  }
+}
+
+// A bf16 file under fp32 computing: rows are cast after they are looked up, which is exact.
+TEST(HostTables, KeepTheTypeOfTheirFile) {
+  TableFile file;
+  comm::run_threads(2, [&](comm::Group& group) {
+    arch::ModelSpec spec;
+    spec.parameters = {{"table", {100, 8}, false, ""}};
+    spec.tables = {{"table", true, false}};
+    plan::ScheduleOptions options{.world = 2};
+    options.tables["table"] = Residency::kHost;
+    options.host_types["table"] = Dtype::kBF16;
+    std::vector<model::Segment> segments{{"embed", {"table"}, {"ids"}, {"rows"}, {}, model::TableCall{}}};
+    plan::Schedule plan = plan::make_schedule(spec, {{"embed", {"table"}, {"ids"}, {"rows"}, 0}}, options);
+    EXPECT_EQ(plan.memory[0].host, 100U * 8 * 2);
+    HostTables hosts(plan, group, {{{"table", {file.path, TableFile::kOffset, Dtype::kBF16}}}, "/nonexistent", 20});
+    Store store(plan, spec, segments, group.rank());
+    auto exchange = table_exchanges(plan, segments, spec, group, {20, &hosts}).at("embed");
+    model::Tensors inputs{{"ids", at::tensor({3l}, at::kLong)}};
+    at::Tensor rows = exchange->forward(store, &inputs, false).at("rows");
+    EXPECT_EQ(rows.scalar_type(), at::kFloat);
+    uint16_t bits;
+    std::memcpy(&bits, file.bytes.data() + 3 * 8 * 2, sizeof bits);
+    uint32_t wide = static_cast<uint32_t>(bits) << 16, found;
+    std::memcpy(&found, rows.const_data_ptr<float>(), sizeof found);
+    EXPECT_EQ(found, wide);
   });
 }
 

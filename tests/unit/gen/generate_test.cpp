@@ -157,25 +157,6 @@ TEST(Generate, StopsWhenCancelled) {
   EXPECT_TRUE(run(target, prompts(4), options).empty());
 }
 
-TEST(StopIds, ComeFromGenerationConfigBeforeConfig) {
-  const std::filesystem::path dir =
-      std::filesystem::path(testing::TempDir()) / ("stop-ids-" + std::to_string(getpid()));
-  std::filesystem::remove_all(dir);
-  arch::Decoder d = tiny::decoder();
-  d.eos = {3};
-  const at::Tensor any = tiny::random("any", {2}, 1, 0);
-  ckpt::Manifest manifest;
-  manifest.kind = "target";
-  ckpt::Publisher(dir).commit({{"any", tensor::view(any)}}, arch::decoder_to_config(d), manifest);
-  const ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(dir);
-  EXPECT_EQ(stop_ids_of(checkpoint), std::vector<int32_t>{3});
-  write_atomic(dir / "generation_config.json", R"({"eos_token_id": [5, 7]})");
-  EXPECT_EQ(stop_ids_of(checkpoint), (std::vector<int32_t>{5, 7}));
-  write_atomic(dir / "generation_config.json", R"({"eos_token_id": 37})");
-  EXPECT_THROW(stop_ids_of(checkpoint), Error);
-  std::filesystem::remove_all(dir);
-}
-
 TEST(Generate, RefusesAnEmptyPromptByItsNumber) {
   Target target = tiny::target();
   std::vector<Prompt> given = prompts(2);

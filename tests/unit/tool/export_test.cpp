@@ -127,6 +127,29 @@ TEST(Export, AnotherTargetsEmbeddingIsRefused) {
   EXPECT_FALSE(fs::exists(scratch / "x"));
 }
 
+TEST(Export, ACheckpointThatChangedIsRefusedNamingTheTensorByEveryVerbThatReadsIt) {
+  Scratch scratch;
+  fs::path target = target_of(scratch), file = target / "model.safetensors";
+  std::string bytes = read_file(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_atomic(file, bytes);
+  const std::string_view wanted = "the bytes of tensor model.norm.weight are not those that were published";
+  for (std::optional<Dtype> dtype : {std::optional<Dtype>(), std::optional(Dtype::kBF16)}) {
+    EXPECT_TRUE(says(refusal(Exit::kData, [&] { exported(scratch, target, "hf", dtype); }), wanted));
+    InitModelOptions model;
+    model.source = target;
+    model.out = scratch / "again";
+    model.dtype = dtype;
+    EXPECT_TRUE(says(refusal(Exit::kData, [&] { init_model(model); }), wanted));
+    ImportOptions import;
+    import.source = target;
+    import.out = scratch / "imported";
+    import.dtype = dtype;
+    EXPECT_TRUE(says(refusal(Exit::kData, [&] { import_model(import); }), wanted));
+  }
+  EXPECT_FALSE(fs::exists(scratch / "again") || fs::exists(scratch / "imported") || fs::exists(scratch / "for-hf"));
+}
+
 TEST(Reshard, KeepsIdentityAliasesMomentsAndFiles) {
   Scratch scratch;
   Json config = tiny_config();
@@ -135,7 +158,7 @@ TEST(Reshard, KeepsIdentityAliasesMomentsAndFiles) {
   manifest.kind = "train";
   manifest.step = 7;
   manifest.aliases = {{"lm_head.weight", "model.embed_tokens.weight"}};
-  manifest.recompute = {"rotary"};
+  manifest.buffers["rotary"] = {};
   std::vector<std::pair<std::string, TensorView>> views;
   for (const auto& [name, tensor] : tensors) views.emplace_back(name, tensor.view());
   ckpt::Publisher publisher(scratch / "run");

@@ -77,7 +77,7 @@ TEST(InitModelGguf, AMissingHeadIsTiedToTheEmbedding) {
   Scratch scratch;
   ckpt::Checkpoint open = converted(scratch);
   EXPECT_EQ(open.manifest().aliases.at(0).name, "lm_head.weight");
-  EXPECT_EQ(open.manifest().recompute, std::vector<std::string>{"rotary"});
+  EXPECT_FALSE(open.manifest().buffers.at("rotary").stored);
   EXPECT_EQ(open.view("lm_head.weight").data, open.view("model.embed_tokens.weight").data);
   EXPECT_EQ(floats_of(open, "lm_head.weight")[7], 2.0f);
   EXPECT_TRUE(open.config().at("tie_word_embeddings").as_bool());
@@ -359,7 +359,7 @@ TEST(InitModelHf, ReportsBytesWrittenUpToTheTotal) {
   InitModelOptions o = options(tiny_model(scratch), scratch / "out");
   uint64_t last = 0, total = 0;
   o.report.progress = [&](std::string_view, uint64_t done, uint64_t all) {
-    EXPECT_GT(done, last);
+    EXPECT_TRUE(done > last || last == 0) << done;  // the first time before anything is there
     last = done, total = all;
   };
   init_model(o);

@@ -79,7 +79,8 @@ TEST(Plan, WhatDoesNotFitSaysByHowManyBytes) {
 }
 
 TEST(Plan, AnOptionThatIsGivenReachesThePlanAndIsEchoed) {
-  config::Settings settings = settings_of(kSmall + "[training]\nshard_frozen_tables = true\n");
+  config::Settings settings =
+      settings_of("[plan]\nalgorithm = \"dflash\"\n" + kSmall + "[training]\nshard_frozen_tables = true\n");
   PlanRequest request = plan_request(settings, 2);
   EXPECT_FALSE(request.options.tables.empty());
   for (const auto& [name, residency] : request.options.tables) EXPECT_EQ(residency, plan::Residency::kShard) << name;
@@ -89,11 +90,26 @@ TEST(Plan, AnOptionThatIsGivenReachesThePlanAndIsEchoed) {
 
 TEST(Plan, TheReferencesOptionReachesNoTableOfEagle3AndSaysSo) {
   config::Settings settings = settings_of(kSmall + "[training]\nshard_frozen_tables = true\n");
-  plan_request(settings, 2);
+  PlanRequest request = plan_request(settings, 2);
+  for (const auto& [name, residency] : request.options.tables)
+    EXPECT_EQ(residency, plan::Residency::kReplicate) << name;
   std::vector<std::string> lines = settings.echo(true);
   EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
     return line.starts_with("applied training.shard_frozen_tables=true to 0 tables");
   }));
+}
+
+TEST(Plan, ARunWhoseModesCannotMeetTheLimitIsRefusedBeforeItBegins) {
+  config::Settings settings = settings_of(kSmall + "[engine]\nmode = \"auto\"\nmemory = \"1000\"\n");
+  PlanRequest request = plan_request(settings, 2);
+  set_limits(request, "", kUsualBandwidth);
+  try {
+    apply_modes(settings, request, [](uint64_t limit) { return limit; });
+    ADD_FAILURE() << "nothing was refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Exit::kConfig);
+    EXPECT_NE(std::string(error.what()).find("may use 1000 (engine.memory)"), std::string::npos) << error.what();
+  }
 }
 
 TEST(Plan, AnEmbeddingOfEagle3MayLieInRowsOrOnTheHostAndItsTeachersHeadMayNot) {

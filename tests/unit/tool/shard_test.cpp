@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "ckpt/buffers.h"
 #include "fixture.h"
 #include "tool/init_model.h"
 #include "tool/shard_inspect.h"
@@ -35,7 +36,7 @@ fs::path published(const Scratch& scratch, const std::function<void(Named&, ckpt
   Named tensors = random_tensors(arch::describe(arch::decoder_from_config(config)));
   ckpt::Manifest manifest;
   manifest.aliases = {{"lm_head.weight", "model.embed_tokens.weight"}};
-  manifest.recompute = {"rotary"};
+  manifest.buffers = ckpt::buffer_records(arch::describe(arch::decoder_from_config(config)));
   change(tensors, manifest);
   std::vector<std::pair<std::string, TensorView>> views;
   for (const auto& [name, tensor] : tensors) views.emplace_back(name, tensor.view());
@@ -80,7 +81,7 @@ TEST(Verify, NamesAMomentFileThatChangedOrIsGone) {
   ckpt::Manifest manifest;
   manifest.kind = "train";
   manifest.aliases = {{"lm_head.weight", "model.embed_tokens.weight"}};
-  manifest.recompute = {"rotary"};
+  manifest.buffers = ckpt::buffer_records(arch::describe(arch::decoder_from_config(config)));
   std::vector<std::pair<std::string, TensorView>> views;
   for (const auto& [name, tensor] : tensors) views.emplace_back(name, tensor.view());
   ckpt::Publisher publisher(scratch / "out");
@@ -125,13 +126,26 @@ TEST(Verify, NamesAnAliasThatConfigDoesNotKnow) {
 }
 
 TEST(Verify, NamesARotaryTableThatIsStoredOrNotListed) {
+  Scratch stored, unlisted;
+  auto store = [](Named& tensors, ckpt::Manifest&) { tensors.emplace_back("rotary", HostTensor(Dtype::kF32, {4})); };
+  EXPECT_TRUE(says(problems(published(stored, store)), "rotary: stored"));
+  auto forget = [](Named&, ckpt::Manifest& manifest) { manifest.buffers.clear(); };
+  EXPECT_TRUE(says(problems(published(unlisted, forget)), "rotary: the manifest does not list it"));
+}
+
+TEST(Verify, NamesABufferThatComesBackOtherwiseThanItWasPublished) {
+  const std::pair<ckpt::BufferRecord, const char*> wrong[] = {
+      {{Dtype::kBF16, {4}, false, ""}, "rotary: the manifest lists it as BF16, wanted F32"},
+      {{Dtype::kF32, {4}, true, ""}, "rotary: the manifest lists it as stored"},
+      {{Dtype::kF32, {4}, false, "0123456789abcdef"}, "was published with 0123456789abcdef"}};
+  for (const auto& [record, words] : wrong) {
+    Scratch scratch;
+    fs::path dir = published(scratch, [&](Named&, ckpt::Manifest& manifest) { manifest.buffers["rotary"] = record; });
+    EXPECT_TRUE(says(problems(dir), words));
+  }
   Scratch scratch;
-  fs::path dir = published(scratch, [](Named& tensors, ckpt::Manifest& manifest) {
-    tensors.emplace_back("rotary", HostTensor(Dtype::kF32, {4}));
-    manifest.recompute.clear();
-  });
-  EXPECT_TRUE(says(problems(dir), "rotary: stored"));
-  EXPECT_TRUE(says(problems(dir), "rotary: the manifest does not list it"));
+  fs::path dir = published(scratch, [](Named&, ckpt::Manifest& manifest) { manifest.buffers["odd"] = {}; });
+  EXPECT_TRUE(says(problems(dir), "odd: listed as a buffer"));
 }
 
 TEST(Verify, OptimizerStateBelongsToATrainersCheckpointOnly) {

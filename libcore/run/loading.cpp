@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/loading.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "base/deadline.h"
+#include "base/error.h"
+
+namespace sf::run {
+namespace {
+
+struct Told {
+  std::array<char, 480> text{};
+  int64_t code = 0;
+};
+
+}  // namespace
+
+Loading::Loading(app::Invocation& invocation, comm::Group& group, double deadline_s)
+    : invocation_(invocation), group_(group), deadline_s_(deadline_s) {}
+
+void Loading::step(std::string_view name, const std::function<void()>& body) {
+  double start = monotonic_s();
+  std::optional<Error> failure;
+  try {
+    body();
+  } catch (const Error& error) {
+    failure = error;
+  }
+  Told mine;
+  if (failure) {
+    mine.code = static_cast<int64_t>(failure->code());
+    std::string_view(failure->what()).copy(mine.text.data(), mine.text.size() - 1);
+  }
+  std::vector<Told> all(static_cast<size_t>(group_.world()));
+  std::vector<size_t> sizes(all.size(), sizeof(Told));
+  std::string tag = fmt::format("loading: {}", name);
+  group_.all_gather(std::as_bytes(std::span(&mine, 1)), sizes, std::as_writable_bytes(std::span(all)),
+                    {tag, Deadline::after(Seconds(deadline_s_))});
+  if (failure) throw *failure;
+  for (size_t r = 0; r < all.size(); ++r)
+    if (all[r].code != 0)
+      fail(static_cast<Exit>(all[r].code), "rank {} failed in loading step {}: {}", r, name, all[r].text.data());
+  line_ += fmt::format("{}{} {:.2f} s", line_.empty() ? "" : ", ", name, monotonic_s() - start);
+}
+
+void Loading::compare_files(const std::vector<std::pair<std::string, std::string>>& identities) {
+  step("files", [] {});
+  for (const auto& [what, identity] : identities) {
+    constexpr size_t kWidth = 64;
+    std::string mine = identity.substr(0, kWidth), all(kWidth * static_cast<size_t>(group_.world()), ' ');
+    mine.resize(kWidth, ' ');
+    std::vector<size_t> sizes(static_cast<size_t>(group_.world()), kWidth);
+    group_.all_gather(std::as_bytes(std::span(mine)), sizes, std::as_writable_bytes(std::span(all)),
+                      {"compare files", Deadline::after(Seconds(deadline_s_))});
+    for (int r = 1; r < group_.world(); ++r) {
+      std::string_view first = std::string_view(all).substr(0, kWidth);
+      std::string_view other = std::string_view(all).substr(kWidth * static_cast<size_t>(r), kWidth);
+      SF_CHECK(first == other, Exit::kData,
+               "ranks see different files: the {} of rank 0 has identity {:.16}, that of rank {} {:.16}; every rank "
+               "needs the same",
+               what, first, r, other);
+    }
+  }
+}
+
+void Loading::finish() const {
+  invocation_.log("loaded: " + line_);
+}
+
+}  // namespace sf::run

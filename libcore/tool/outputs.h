@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands where an output would go. All throw kCantCreate naming it.
+#pragma once
+#include <filesystem>
+
+namespace sf::tool {
+
+// An output that must be new: nothing has its name, and the directory it is made in is no checkpoint and holds no
+// features.
+void refuse_existing(const std::filesystem::path& out);
+// An output that replaces its like and nothing else: reasons of void rows, the handle of a stream. An empty file holds
+// nothing.
+void refuse_all_but_reasons(const std::filesystem::path& file);
+void refuse_all_but_handle(const std::filesystem::path& file);
+
+}  // namespace sf::tool
