@@ -12,7 +12,7 @@ namespace sf::ckpt {
 namespace {
 
 using Kind = PickleValue::Kind;
-constexpr size_t kMaxValues = size_t{1} << 20, kMaxName = 256, kMaxDims = 16;
+constexpr size_t kMaxValues = size_t{1} << 20, kMaxName = 256, kMaxDims = 16, kMaxParts = 64;
 
 // Names that a stream may say. Everything else could be code.
 const std::set<std::string_view> kStorages = {"FloatStorage", "HalfStorage", "BFloat16Storage", "DoubleStorage",
@@ -21,10 +21,30 @@ const std::set<std::string_view> kStorages = {"FloatStorage", "HalfStorage", "BF
 constexpr std::string_view kOrderedDict = "collections OrderedDict", kTensor = "torch._utils _rebuild_tensor_v2",
                            kParameter = "torch._utils _rebuild_parameter", kSize = "torch Size";
 
+// Of a distributed tensor: what rebuilds it, and the records that say how it is cut. An instance is its name and what
+// is stored for it, never an object.
+constexpr std::string_view kFromType = "torch._tensor _rebuild_from_type_v2",
+                           kWrapper = "torch._utils _rebuild_wrapper_subclass",
+                           kLayout = "torch.serialization _get_layout", kDevice = "torch device";
+constexpr std::string_view kDistributed = "torch.distributed.tensor DTensor";
+const std::set<std::string_view> kRecords = {"torch.distributed.device_mesh DeviceMesh",
+                                             "torch.distributed._mesh_layout _MeshLayout",
+                                             "torch.distributed.tensor._dtensor_spec DTensorSpec",
+                                             "torch.distributed.tensor._dtensor_spec TensorMeta",
+                                             "torch.distributed.tensor._dtensor_spec ShardOrderEntry",
+                                             "torch.distributed.tensor.placement_types Shard",
+                                             "torch.distributed.tensor.placement_types Replicate"};
+const std::set<std::string_view> kTypes = {"float32", "float16", "bfloat16", "float64", "int64",
+                                           "int32",   "int16",   "int8",     "uint8",   "bool"};
+
+bool is_inert(std::string_view full) {
+  return full == kOrderedDict || full == kTensor || full == kParameter || full == kSize || full == kFromType ||
+         full == kWrapper || full == kLayout || full == kDevice || full == kDistributed || kRecords.contains(full);
+}
+
 std::string known_name(const std::string& module, const std::string& name, size_t at) {
   std::string full = module + " " + name;
-  bool known = full == kOrderedDict || full == kTensor || full == kParameter || full == kSize ||
-               (module == "torch" && kStorages.contains(name));
+  bool known = is_inert(full) || (module == "torch" && (kStorages.contains(name) || kTypes.contains(name)));
   SF_CHECK(known, Exit::kData,
            "byte {}: the pickle asks for {}.{}, which is no tensor: it is refused, for it could run code", at, module,
            name);
@@ -89,6 +109,14 @@ class Machine {
     marks_.pop_back();
     return items;
   }
+  // One that is copied or searched for a fixed purpose: remembered once and asked for often, a large one would cost
+  // time without end.
+  const PickleValue& few(size_t index) const {
+    const PickleValue& value = values_[index];
+    SF_CHECK(value.items.size() <= kMaxParts, Exit::kData, "byte {}: {} parts, at most {} are allowed here", at_,
+             value.items.size(), kMaxParts);
+    return value;
+  }
   const PickleValue& item(const PickleValue& tuple, size_t index, Kind kind, std::string_view what) const {
     SF_CHECK(index < tuple.items.size() && values_[tuple.items[index]].kind == kind, Exit::kData,
              "byte {}: {} is not what torch writes", at_, what);
@@ -119,7 +147,7 @@ class Machine {
 
   // ("storage", torch.FloatStorage, key, device, elements)
   void storage() {
-    const PickleValue id = values_[pop()];
+    const PickleValue id = few(pop());
     SF_CHECK(id.kind == Kind::kTuple && id.items.size() == 5 && item(id, 0, Kind::kText, "a storage").text == "storage",
              Exit::kData, "byte {}: a persistent id that is no storage", at_);
     std::string_view type = item(id, 1, Kind::kName, "a storage's type").text;
@@ -142,8 +170,8 @@ class Machine {
   }
 
   void reduce() {
-    const PickleValue arguments = values_[pop()];
-    const PickleValue callable = values_[pop()];
+    const PickleValue arguments = few(pop());
+    const PickleValue callable = few(pop());
     SF_CHECK(callable.kind == Kind::kName && arguments.kind == Kind::kTuple, Exit::kData,
              "byte {}: a call of something that has no name", at_);
     if (callable.text == kTensor) return rebuild_tensor(arguments);
@@ -155,9 +183,80 @@ class Machine {
       SF_CHECK(arguments.items.empty(), Exit::kData, "byte {}: an OrderedDict is made with arguments", at_);
       return push({.kind = Kind::kDict});
     }
+    if (callable.text == kFromType) return rebuild_distributed(arguments);
+    if (callable.text == kLayout || callable.text == kDevice) return push({});
     SF_CHECK(callable.text == kSize, Exit::kData, "byte {}: {} is called, which is no tensor", at_, callable.text);
     item(arguments, 0, Kind::kTuple, "a size");
     stack_.push_back(arguments.items[0]);
+  }
+
+  // cls.__new__(cls, *arguments): the name and the arguments.
+  void new_record() {
+    const PickleValue arguments = few(pop()), type = few(pop());
+    SF_CHECK(type.kind == Kind::kName && kRecords.contains(type.text) && arguments.kind == Kind::kTuple, Exit::kData,
+             "byte {}: {} is made, which is no part of a tensor", at_,
+             type.kind == Kind::kName ? type.text : "a value");
+    push({.kind = Kind::kRecord, .text = type.text, .items = arguments.items});
+  }
+
+  // The value of a key of a dictionary; null if there is none.
+  const PickleValue* member(const PickleValue& dict, std::string_view key) const {
+    if (dict.kind != Kind::kDict || dict.items.size() > kMaxParts) return nullptr;
+    for (size_t i = 0; i + 1 < dict.items.size(); i += 2)
+      if (const PickleValue& found = values_[dict.items[i]]; found.kind == Kind::kText && found.text == key)
+        return &values_[dict.items[i + 1]];
+    return nullptr;
+  }
+  // What was stored for a record under a name, wherever its dictionary stands among what it is made of.
+  const PickleValue* field(const PickleValue& record, std::string_view key) const {
+    if (record.kind != Kind::kRecord) return nullptr;
+    for (size_t index : record.items)
+      if (const PickleValue* found = member(values_[index], key)) return found;
+    return nullptr;
+  }
+  const PickleValue& wanted(const PickleValue* value, Kind kind, std::string_view what) const {
+    SF_CHECK(value && value->kind == kind, Exit::kData, "byte {}: {} is not what torch writes", at_, what);
+    return *value;
+  }
+
+  // A mesh says its extents as a layout, or (before torch 2.10) by the shape of the tensor of its ranks.
+  std::vector<int64_t> mesh_extents(const PickleValue& mesh) const {
+    const PickleValue* layout = field(mesh, "_layout");
+    const PickleValue* shape = layout ? field(*layout, "shape") : nullptr;
+    if (shape && shape->kind == Kind::kInt) return {shape->whole};
+    if (shape) return wholes(wanted(shape, Kind::kTuple, "a mesh's shape"), "a mesh's shape");
+    return wanted(field(mesh, "mesh"), Kind::kTensor, "a mesh").shape;
+  }
+
+  Placement placement_of(const PickleValue& spec) const {
+    Placement out;
+    out.mesh = mesh_extents(wanted(field(spec, "mesh"), Kind::kRecord, "a mesh"));
+    const PickleValue& meta = wanted(field(spec, "tensor_meta"), Kind::kRecord, "a tensor's meta data");
+    out.shape = wholes(item(meta, 0, Kind::kTuple, "the shape of the whole"), "the shape of the whole");
+    const PickleValue& placements = wanted(field(spec, "placements"), Kind::kTuple, "placements");
+    for (size_t i = 0; i < placements.items.size(); ++i) {
+      const PickleValue& each = item(placements, i, Kind::kRecord, "a placement");
+      bool cut = each.text.ends_with(" Shard");
+      SF_CHECK(cut || each.text.ends_with(" Replicate"), Exit::kData, "byte {}: a placement {}", at_, each.text);
+      out.cuts.push_back(cut ? wanted(field(each, "dim"), Kind::kInt, "a placement's dimension").whole : -1);
+      bool inside = !cut || (out.cuts.back() >= 0 && out.cuts.back() < std::ssize(out.shape));
+      SF_CHECK(inside, Exit::kData, "byte {}: dimension {} of {} is cut", at_, out.cuts.back(), out.shape.size());
+    }
+    SF_CHECK(out.cuts.size() == out.mesh.size(), Exit::kData, "byte {}: {} placements over a mesh of {} dimensions",
+             at_, out.cuts.size(), out.mesh.size());
+    return out;
+  }
+
+  // (_rebuild_wrapper_subclass, DTensor, arguments, state); the state is a dictionary, or (None, dictionary).
+  void rebuild_distributed(const PickleValue& arguments) {
+    bool ours = item(arguments, 0, Kind::kName, "a tensor's function").text == kWrapper &&
+                item(arguments, 1, Kind::kName, "a tensor's type").text == kDistributed;
+    SF_CHECK(ours && arguments.items.size() == 4, Exit::kData, "byte {}: a tensor of a type that is not read", at_);
+    const PickleValue* state = &values_[arguments.items[3]];
+    if (state->kind == Kind::kTuple) state = &item(*state, 1, Kind::kDict, "a tensor's state");
+    PickleValue tensor = wanted(member(*state, "_local_tensor"), Kind::kTensor, "a rank's part of a tensor");
+    tensor.placement = placement_of(wanted(member(*state, "_spec"), Kind::kRecord, "what says how a tensor is cut"));
+    push(std::move(tensor));
   }
 
   void set_items(std::vector<size_t> items) {
@@ -166,10 +265,12 @@ class Machine {
     dict.items.insert(dict.items.end(), items.begin(), items.end());
   }
 
-  // What a state dictionary carries besides its items (versions of modules) is dropped.
+  // What a state dictionary carries besides its items (versions of modules) is dropped; a record keeps it.
   void build() {
-    pop();
-    top(Kind::kDict, "dictionary");
+    size_t state = pop();
+    if (!stack_.empty() && few(stack_.back()).kind == Kind::kRecord)
+      return values_[stack_.back()].items.push_back(state);
+    top(Kind::kDict, "dictionary or record");
   }
 
   void long_integer() {
@@ -276,6 +377,8 @@ class Machine {
         return storage(), true;
       case 'R':
         return reduce(), true;
+      case 0x81:  // NEWOBJ
+        return new_record(), true;
       case 'b':
         return build(), true;
       case 'q':

@@ -99,7 +99,12 @@ class Walk {
       const StorageType& type = type_of(value.storage);
       auto member = members_.find(root_ + "data/" + value.text);
       SF_CHECK(member != members_.end(), Exit::kData, "the archive lacks the storage {}", value.text);
-      TorchTensor tensor{name, type.dtype, type.type, value.shape, value.strides, 0};
+      TorchTensor tensor{name, type.dtype, type.type, value.shape, value.strides, 0, {}, {}, {}};
+      if (value.placement) {
+        tensor.whole = value.placement->shape;
+        tensor.mesh = value.placement->mesh;
+        tensor.cuts = value.placement->cuts;
+      }
       check_extent(tensor, value, member->second);
       tensor.begin = member->second.begin + static_cast<uint64_t>(value.whole) * size_of(type.dtype);
       tensors.push_back(std::move(tensor));

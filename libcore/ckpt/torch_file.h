@@ -19,6 +19,9 @@ struct TorchTensor {
   std::string_view type;  // as safetensors calls it
   Shape shape, strides;   // in elements
   uint64_t begin = 0;     // of element 0, in the file
+  // It is a rank's part of a tensor of shape `whole`, over a mesh of ranks (row-major): for each dimension of the mesh
+  // the dimension that is cut, in chunks of ceil(n / ranks), or -1. Empty mesh: it is the tensor itself.
+  Shape whole, mesh, cuts;
 
   uint64_t bytes() const { return static_cast<uint64_t>(numel(shape)) * size_of(dtype); }
 };

@@ -10,9 +10,10 @@
 namespace sf::tool {
 
 struct ImportOptions {
-  // Of a model: a Hugging Face directory (safetensors, or pickled weights). Of an EAGLE3 draft: a Hugging Face
-  // directory (as sglang, vLLM or SpecForge have it), a training state of SpecForge or the directory that holds one, or
-  // any file of safetensors or torch.save with its tensors. Of an adapter: a directory as PEFT saves it.
+  // Of a model: a Hugging Face directory (safetensors, or pickled weights), a global_step_N of verl. Of an EAGLE3
+  // draft: a Hugging Face directory (as sglang, vLLM or SpecForge have it), a training state of SpecForge or the
+  // directory that holds one, or any file of safetensors or torch.save with its tensors. Of an adapter: a directory as
+  // PEFT saves it.
   std::filesystem::path source, out;
   std::filesystem::path target;        // of a draft or an adapter: the checkpoint it belongs to
   std::filesystem::path draft_config;  // of a draft whose source has no config.json

@@ -14,6 +14,7 @@
 #include "tool/model_source.h"
 #include "tool/names.h"
 #include "tool/non_finite.h"
+#include "tool/verl_files.h"
 
 namespace sf::tool {
 namespace fs = std::filesystem;
@@ -93,7 +94,7 @@ std::string job_of(const ModelSource& source, const InitModelOptions& options) {
   };
   std::vector<fs::path> files;
   if (!fs::is_directory(options.source, ignored)) files = {options.source};
-  for (const auto& entry : fs::directory_iterator(options.source, ignored))
+  for (const auto& entry : fs::directory_iterator(verl_shards_in(options.source).value_or(options.source), ignored))
     if (entry.is_regular_file(ignored)) files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   for (const fs::path& file : files) add(file);

@@ -183,14 +183,17 @@ ckpt::TensorSource converted(const StoredTensor& tensor, const std::string& name
   return {name, as, tensor.shape, [tensor, as](const auto& sink) { write_converted(tensor, as, sink); }};
 }
 
-ModelSource source_from_directory(const fs::path& dir, std::optional<Dtype> dtype, const std::string& tied_from) {
-  TensorSet from = open_published(dir);
+ModelSource source_from_directory(const fs::path& given, std::optional<Dtype> dtype, const std::string& tied_from) {
+  TensorSet from = open_published(given);
+  const fs::path dir = from.words;
   SF_CHECK(is_present(dir / "tokenizer.json"), Exit::kNoInput,
            "{} has no tokenizer.json; save it from the model's fast tokenizer into that directory", dir.string());
   text::Tokenizer::open(dir / "tokenizer.json");  // a stage that we cannot run is refused now, not at the first row
   check_side_files(dir);
   ModelSource source;
-  source.format = "huggingface";
+  source.format = from.kind == "verl" ? "verl" : "huggingface";
+  if (from.kind == "verl")
+    source.notes.push_back("weights only: optimizer state and place in the data of verl's run are not taken");
   Json config = from.config;
   if (is_float8(config)) drop(config, "quantization_config");
   try {
@@ -213,8 +216,9 @@ ModelSource source_from_directory(const fs::path& dir, std::optional<Dtype> dtyp
   source.config = config;  // keys that we do not read are kept
   const Json ours = arch::decoder_to_config(source.decoder);
   for (const auto& [key, value] : ours.as_object()) source.config.set(key, value);
-  source.provenance =
-      Json::object().set("format", source.format).set("name", fs::absolute(dir).lexically_normal().filename().string());
+  source.provenance = Json::object()
+                          .set("format", source.format)
+                          .set("name", fs::absolute(given).lexically_normal().filename().string());
   source.write_files = [dir, config = source.config](const fs::path& to) { copy_files(dir, config, to); };
   return source;
 }

@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "tool/init_model.h"
 #include "tool/model_source.h"
+#include "tool/verl_files.h"
 
 namespace sf::tool {
 namespace fs = std::filesystem;
@@ -29,6 +31,11 @@ void copy_others(const ckpt::Checkpoint& from, const fs::path& to) {
 }  // namespace
 
 fs::path reshard(const ReshardOptions& options) {
+  if (verl_shards_in(options.checkpoint))
+    return init_model({.source = options.checkpoint,
+                       .out = options.out,
+                       .shard_bytes = options.shard_bytes,
+                       .report = options.report});
   ckpt::Checkpoint open = ckpt::Checkpoint::open(options.checkpoint);
   SF_CHECK(open.has_manifest(), Exit::kData, "{} has no manifest: make a checkpoint of it with sf-init model first",
            options.checkpoint.string());

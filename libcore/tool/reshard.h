@@ -16,6 +16,7 @@ struct ReshardOptions {
 
 // Checkpoints are read by interval whatever their files, so that no number of ranks needs this; copying and serving
 // may. Manifest, aliases, moments and all other files stay as they are; the identity is proved to be the old one.
+// What the ranks of verl saved becomes a checkpoint, as sf-init model makes it.
 // Returns the directory. kData: not published by us, or not whole; kCantCreate: `out` exists.
 std::filesystem::path reshard(const ReshardOptions& options);
 

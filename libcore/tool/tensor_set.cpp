@@ -14,6 +14,7 @@
 #include "ckpt/gguf.h"
 #include "ckpt/torch_file.h"
 #include "tool/model_source.h"
+#include "tool/verl_files.h"
 
 namespace sf::tool {
 namespace fs = std::filesystem;
@@ -106,7 +107,10 @@ void add_torch_directory(const fs::path& dir, TensorSet& set) {
     }
   }
   for (const std::string& file : files) add_torch(dir / file, set);
-  set.config = Json::parse(read_file(dir / "config.json"), (dir / "config.json").string());
+}
+
+void add_config(TensorSet& set) {
+  set.config = Json::parse(read_file(set.words / "config.json"), (set.words / "config.json").string());
   if (set.config.get_bool("tie_word_embeddings", false)) set.aliases["lm_head.weight"] = "model.embed_tokens.weight";
 }
 
@@ -180,7 +184,18 @@ TensorSet open_tensors(const fs::path& path) {
   TensorSet set;
   set.path = path;
   if (fs::is_directory(path, ignored)) {
-    has_pickled_weights_only(path) ? add_torch_directory(path, set) : add_directory(path, set);
+    set.words = path;
+    if (std::optional<fs::path> shards = verl_shards_in(path)) {
+      set.kind = "verl";
+      set.words = *shards / "huggingface";
+      add_verl(*shards, set);
+      add_config(set);
+    } else if (has_pickled_weights_only(path)) {
+      add_torch_directory(path, set);
+      add_config(set);
+    } else {
+      add_directory(path, set);
+    }
   } else if (ckpt::GgufFile::is_gguf(path)) {
     add_gguf(path, set);
   } else if (ckpt::TorchFile::is_zip(path)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensors of whatever a path names: a checkpoint, a Hugging Face directory (of pickled weights too), a file of
-// safetensors, of GGUF or of torch.save.
+// safetensors, of GGUF or of torch.save, what the ranks of verl saved.
 // Private to this room.
 #pragma once
 #include <filesystem>
@@ -32,7 +32,8 @@ struct StoredTensor {
 
 struct TensorSet {
   std::filesystem::path path;
-  std::string kind;                            // "checkpoint", "huggingface", "safetensors", "gguf", "torch"
+  std::filesystem::path words;                 // of a directory: where config.json and the tokenizer lie
+  std::string kind;                            // "checkpoint", "huggingface", "safetensors", "gguf", "torch", "verl"
   std::vector<StoredTensor> tensors;           // sorted by name
   std::map<std::string, std::string> aliases;  // name -> stored name
   std::map<std::string, std::string> digests;  // as published, of a checkpoint

@@ -110,9 +110,25 @@ TEST(TorchFile, RefusesAStorageThatIsNotThereAndOneThatIsTooSmall) {
 }
 
 TEST(Pickle, RefusesOpcodesThatMakeNoTensor) {
-  for (std::string_view code :
-       {"\x80\x02(i", "\x80\x02P0\n", "\x80\x02\x81.", "\x80\x02o.", "\x80\x02\x92.", "\x80\x02\x82\x01."})
+  for (std::string_view code : {"\x80\x02(i", "\x80\x02P0\n", "\x80\x02o.", "\x80\x02\x92.", "\x80\x02\x82\x01."})
     EXPECT_TRUE(says(pickle_refused(code), "is refused")) << code;
+}
+
+TEST(Pickle, MakesRecordsOfDistributedTensorsAndOfNothingElse) {
+  EXPECT_TRUE(says(pickle_refused("\x80\x02"
+                                  "ccollections\nOrderedDict\n)\x81."),
+                   "collections OrderedDict is made, which is no part of a tensor"));
+  EXPECT_TRUE(says(pickle_refused("\x80\x02K\x01)\x81."), "a value is made"));
+  Pickle mesh = read_pickle(
+      "\x80\x02"
+      "ctorch.distributed.device_mesh\nDeviceMesh\n)\x81.");
+  EXPECT_EQ(mesh[mesh.root].kind, PickleValue::Kind::kRecord);
+}
+
+TEST(Pickle, ArgumentsWithoutEndCostNothing) {
+  std::string many = "\x80\x02(";
+  for (int i = 0; i < 1000; ++i) many += "K\x01";
+  EXPECT_TRUE(says(pickle_refused(many + "tq\x01" + "ccollections\nOrderedDict\nh\x01R."), "1000 parts, at most 64"));
 }
 
 TEST(Pickle, RefusesNamesWhoeverPutsThemTogether) {
