@@ -286,20 +286,17 @@ int act(const Command& command, const std::vector<std::string>& arguments) {
 
 namespace {
 
-// One key, one place: a second line is another room that took the key for its own.
-void refuse_second_owners(const std::vector<std::string>& lines) {
-  auto key_of = [](std::string_view line) { return line.substr(0, line.find('=')); };
-  for (size_t i = 1; i < lines.size(); ++i)
-    SF_CHECK(key_of(lines[i - 1]) != key_of(lines[i]), Exit::kSoftware, "one setting has two places: {}; {}",
-             lines[i - 1], lines[i]);
+// One key, one place: a second one is another room that took the key for its own.
+void refuse_second_owners(const std::vector<config::Echo>& said) {
+  for (size_t i = 1; i < said.size(); ++i)
+    SF_CHECK(said[i - 1].key != said[i].key, Exit::kSoftware, "one setting has two places: {}; {}", said[i - 1].line,
+             said[i].line);
 }
 
 // A file serves many commands, so a key of it may be idle in one of them, and is said to be. A key typed for this very
 // command is a wish; only the reference's own switch, which may find no table, is taken without one.
-bool asked_for_nothing(const config::Settings& settings, std::string_view line) {
-  std::string_view key = line.substr(std::min(line.size(), line.find(' ') + 1));
-  key = key.substr(0, key.find('='));
-  return settings.origin(key) == "--set" && key != "training.shard_frozen_tables";
+bool asked_for_nothing(const config::Settings& settings, const config::Echo& said) {
+  return said.idle && settings.origin(said.key) == "--set" && said.key != "training.shard_frozen_tables";
 }
 
 }  // namespace
@@ -308,12 +305,11 @@ void settle_settings(Invocation& invocation) {
   config::Settings& settings = invocation.settings();
   refuse_second_owners(settings.echo());
   std::string left;
-  for (const std::string& line : settings.echo(!invocation.has("verbose"))) {
-    bool idle = line.find(" to 0 ") != std::string::npos;
-    if (idle && asked_for_nothing(settings, line))
-      left += fmt::format("{}{}", left.empty() ? "" : ", ", line);
+  for (const config::Echo& said : settings.echo(!invocation.has("verbose"))) {
+    if (asked_for_nothing(settings, said))
+      left += fmt::format("{}{}", left.empty() ? "" : ", ", said.line);
     else
-      idle ? invocation.warn(line) : invocation.log(line);
+      said.idle ? invocation.warn(said.line) : invocation.log(said.line);
   }
   if (fault("app.skip_settle")) return;
   for (const std::string& key : settings.unapplied())

@@ -294,24 +294,25 @@ std::vector<std::string> Settings::given_keys() const {
 void Settings::applied(std::string_view key, std::string_view value, std::string_view to_what, std::string_view by) {
   auto found = entries_.find(key);
   if (found == entries_.end()) fail(Exit::kSoftware, "{} says it applied {}, which this verb does not read", by, key);
-  std::string line = fmt::format("applied {}={} to {} by {}", key, value, to_what, by);
-  std::vector<std::string>& lines = found->second.applied_lines;
-  if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(std::move(line));
+  Echo echo{std::string(key), fmt::format("applied {}={} to {} by {}", key, value, to_what, by),
+            to_what.starts_with("0 ")};
+  std::vector<Echo>& said = found->second.applied;
+  if (std::find(said.begin(), said.end(), echo) == said.end()) said.push_back(std::move(echo));
 }
 
-std::vector<std::string> Settings::echo(bool given_only) const {
-  std::vector<std::string> lines;
+std::vector<Echo> Settings::echo(bool given_only) const {
+  std::vector<Echo> all;
   for (const Key& key : schema()) {
     auto found = entries_.find(key.name);
     if (found == entries_.end() || (given_only && found->second.origin == "default")) continue;
-    lines.insert(lines.end(), found->second.applied_lines.begin(), found->second.applied_lines.end());
+    all.insert(all.end(), found->second.applied.begin(), found->second.applied.end());
   }
-  return lines;
+  return all;
 }
 
 std::vector<std::string> Settings::unapplied() const {
   std::vector<std::string> keys = given_keys();
-  std::erase_if(keys, [&](const std::string& key) { return !entries_.at(key).applied_lines.empty(); });
+  std::erase_if(keys, [&](const std::string& key) { return !entries_.at(key).applied.empty(); });
   return keys;
 }
 

@@ -26,6 +26,13 @@ struct Key {
 // All keys ShardForge knows, in the order of the manual page shardforge.toml(5).
 const std::vector<Key>& schema();
 
+// One place that made a setting true.
+struct Echo {
+  std::string key, line;  // "applied KEY=VALUE to WHAT by ROOM"
+  bool idle = false;      // to 0 of them
+  bool operator==(const Echo&) const = default;
+};
+
 class Settings : public AppliedOptions {
  public:
   // What may be set: whole sections ("training") and single keys ("stream.bind"); defaults of all of them are present.
@@ -55,9 +62,9 @@ class Settings : public AppliedOptions {
   std::vector<std::string> given_keys() const;  // in schema order
   const std::vector<std::string>& unread() const { return unread_; }
 
-  // The code that makes a setting true says so (each room for its part); echoed as "applied KEY=VALUE to WHAT by ROOM".
+  // The code that makes a setting true says so. `to_what` begins with a count where there is one: "2 tables".
   void applied(std::string_view key, std::string_view value, std::string_view to_what, std::string_view by) override;
-  std::vector<std::string> echo(bool given_only = false) const;  // those lines, in schema order
+  std::vector<Echo> echo(bool given_only = false) const;  // in schema order
   // Keys that were given but that nobody applied. A verb ends its set-up by refusing them (kConfig).
   std::vector<std::string> unapplied() const;
 
@@ -70,7 +77,7 @@ class Settings : public AppliedOptions {
     const Key* key = nullptr;
     Json value;
     std::string origin = "default";
-    std::vector<std::string> applied_lines;
+    std::vector<Echo> applied;
   };
   const Entry& entry(std::string_view key) const;
   std::string suggestion(std::string_view key) const;  // " (did you mean X?)" or ""

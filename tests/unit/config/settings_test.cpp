@@ -206,8 +206,19 @@ TEST(Settings, WhatNobodyAppliedIsNamed) {
   settings.applied("training.unroll", "3", "1 draft", "model");
   settings.applied("training.beta1", "0.9", "11 parameters", "engine");
   EXPECT_EQ(settings.unapplied(), std::vector<std::string>{"training.seed"});
-  EXPECT_EQ(settings.echo(), (std::vector<std::string>{"applied training.beta1=0.9 to 11 parameters by engine",
-                                                       "applied training.unroll=3 to 1 draft by model"}));
+  EXPECT_EQ(settings.echo(),
+            (std::vector<Echo>{{"training.beta1", "applied training.beta1=0.9 to 11 parameters by engine"},
+                               {"training.unroll", "applied training.unroll=3 to 1 draft by model"}}));
+}
+
+TEST(Settings, WhatReachedNothingIsIdle) {
+  Settings settings({"training"});
+  settings.applied("training.unroll", "3", "0 drafts", "model");
+  settings.applied("training.beta1", "0.9", "10 parameters", "engine");
+  std::vector<Echo> said = settings.echo();
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_FALSE(said[0].idle);
+  EXPECT_TRUE(said[1].idle);
 }
 
 TEST(Settings, ResolvedTomlReadsBackToTheSameValues) {

@@ -93,9 +93,9 @@ TEST(Plan, TheReferencesOptionReachesNoTableOfEagle3AndSaysSo) {
   PlanRequest request = plan_request(settings, 2);
   for (const auto& [name, residency] : request.options.tables)
     EXPECT_EQ(residency, plan::Residency::kReplicate) << name;
-  std::vector<std::string> lines = settings.echo(true);
-  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
-    return line.starts_with("applied training.shard_frozen_tables=true to 0 tables");
+  std::vector<config::Echo> said = settings.echo(true);
+  EXPECT_TRUE(std::any_of(said.begin(), said.end(), [](const config::Echo& each) {
+    return each.idle && each.line.starts_with("applied training.shard_frozen_tables=true to 0 tables");
   }));
 }
 
