@@ -108,3 +108,44 @@ expect 65 sf-train eagle3 -c run.toml --draft draft0 --from torn --ranks 2 -o x;
 for kib in 0 4 60 200; do
   expect 74 bash -c "ulimit -f $kib; trap '' XFSZ; exec sf-init model hf -o full"; clean full
 done
+
+# Files of a model that lie about themselves: each kind of fault with all its names at once, before anything is written.
+edit() { # edit DIR PYTHON: h is the header, d the data, save() writes them
+  rm -rf odd && cp -r "${1:-hf}" odd && python3 - "$2" <<'P'
+import json, os, struct, sys
+path = "odd/model.safetensors"
+raw = open(path, "rb").read()
+size = struct.unpack("<Q", raw[:8])[0]
+h, d = json.loads(raw[8:8 + size]), bytearray(raw[8 + size:])
+names = [name for name in h if name != "__metadata__"]
+def save(file="model.safetensors"):
+    text = json.dumps(h).encode()
+    text += b" " * (-len(text) % 8)
+    open("odd/" + file, "wb").write(struct.pack("<Q", len(text)) + text + d)
+def index(file_of):
+    os.remove(path)
+    json.dump({"weight_map": {n: file_of(i) for i, n in enumerate(names)}}, open(path + ".index.json", "w"))
+exec(sys.argv[1])
+P
+}
+edit hf 'for n in names[:24]: h[n + "_x"] = h.pop(n)
+h[names[25]]["shape"] = [1] + h[names[25]]["shape"]; save()'
+expect 65 sf-init model odd -o x; clean x
+says "24 tensors that config.json asks for are missing" "and 4 more" "1 have another shape" "24 have no place in the llama family"
+edit hf 'save("a.safetensors"); save("b.safetensors"); index(lambda i: "ab"[i % 2] + ".safetensors")'
+expect 65 sf-init model odd -o x; says "are duplicates, or unknown to the index"; clean x
+edit hf 'save("a.safetensors"); index(lambda i: ["a", "gone-1", "gone-2"][i % 3] + ".safetensors")'
+expect 66 sf-init model odd -o x; says "2 of 3 files that the index names are absent: gone-1.safetensors"; clean x
+edit hf 'open(path, "wb").write(struct.pack("<Q", 100 << 30) + raw[8:]); os.truncate(path, 101 << 30)'
+expect 65 sf-init model odd -o x; says "a header of 107374182400 bytes is announced"; clean x
+edit hf 'o = h[names[2]]["data_offsets"]; h[names[2]]["data_offsets"] = [o[0] - 4, o[1] - 4]; save()'
+expect 65 sf-init model odd -o x; says "an overlap in the data"; clean x
+edit hf 'b = h["model.norm.weight"]["data_offsets"][0]; d[b:b + 4] = struct.pack("<f", float("nan")); save()'
+expect 65 sf-init model odd --strict -o x; says "model.norm.weight" "refused by --strict"; clean x
+expect 0 sf-init model odd -o x; says "1 tensors hold NaN or infinity: model.norm.weight"; rm -rf x
+rm -rf newer && cp -r target newer && sed -i 's/"format": 1,/"format": 2,/' newer/manifest.json
+for verb in inspect reshard "export --to hf"; do
+  expect 76 sf-shard $verb newer -o x; says "manifest format 2 found, this version reads 1"; clean x
+done
+expect 1 sf-shard verify newer; grep -q "manifest format 2" out || die "verify does not name the newer manifest"
+expect 73 sf-init model hf -o /proc/x; says "cannot create /proc/"
