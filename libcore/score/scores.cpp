@@ -141,6 +141,21 @@ Summary summarise(const Scores& scores) {
   return summary;
 }
 
+Majorities majorities_of(const Scores& scores, const Summary& summary) {
+  Majorities found;
+  found.draws = std::clamp<int64_t>(kMostSubsets / std::max<int64_t>(1, summary.questions), 100, kMostSubsets);
+  std::vector<std::vector<Vote>> votes(scores.ids.size());
+  for (const ScoredAnswer& answer : scores.answers)
+    votes[answer.question].push_back({answer.normal, answer.outcome == Outcome::kCorrect});
+  for (const auto& [k, passed] : summary.pass_at) {
+    if (k >= summary.least) continue;
+    double sum = 0;
+    for (const std::vector<Vote>& one : votes) sum += majority_at(one, k, 0, found.draws);
+    found.at.emplace_back(k, sum / static_cast<double>(summary.questions));
+  }
+  return found;
+}
+
 Json Summary::to_json() const {
   Json json = Json::object().set("questions", questions).set("answers", answers);
   json.set("answers_a_question", Json::Array{Json(least), Json(most)});

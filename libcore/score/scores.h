@@ -71,6 +71,14 @@ struct Summary {
   int64_t count(Outcome outcome) const { return outcomes[static_cast<size_t>(outcome)]; }
   Json to_json() const;
 };
+// maj@k for the k of pass_at below the least number of answers: over all subsets of k, or `draws` drawn ones (seed 0)
+// of a question where there are more, fewer the more questions there are.
+struct Majorities {
+  std::vector<std::pair<int64_t, double>> at;
+  int64_t draws = 0;
+};
+Majorities majorities_of(const Scores& scores, const Summary& summary);
+
 Summary summarise(const Scores& scores);
 
 }  // namespace sf::score

@@ -13,7 +13,6 @@
 namespace sf::score {
 namespace {
 
-constexpr int64_t kMostSubsets = 10'000;
 constexpr int64_t kMostWork = 50'000'000;  // additions an exact sign-flip test may cost
 
 // Fewer draws for many questions, where each draw says more; bounds the work.
@@ -175,13 +174,13 @@ double majority(const std::vector<Vote>& votes) {
   return winners == 0 ? 0 : static_cast<double>(right) / static_cast<double>(winners);
 }
 
-double majority_at(const std::vector<Vote>& votes, int64_t k, uint64_t seed) {
+double majority_at(const std::vector<Vote>& votes, int64_t k, uint64_t seed, int64_t most) {
   size_t n = votes.size(), take = static_cast<size_t>(k);
-  SF_ASSERT(k >= 1 && take <= n);
+  SF_ASSERT(k >= 1 && take <= n && most >= 1 && most <= kMostSubsets);
   std::vector<size_t> chosen(take);
   std::iota(chosen.begin(), chosen.end(), size_t{0});
   double sum = 0;
-  if (subsets(static_cast<int64_t>(n), k) <= kMostSubsets) {
+  if (subsets(static_cast<int64_t>(n), k) <= most) {
     int64_t count = 0;
     do {
       sum += majority_of(votes, chosen);
@@ -191,12 +190,12 @@ double majority_at(const std::vector<Vote>& votes, int64_t k, uint64_t seed) {
   }
   Rng rng(seed, "score.majority");
   std::vector<size_t> order(n);
-  for (int64_t draw = 0; draw < kMostSubsets; ++draw) {
+  for (int64_t draw = 0; draw < most; ++draw) {
     std::iota(order.begin(), order.end(), size_t{0});
     for (size_t i = 0; i < take; ++i) std::swap(order[i], order[i + rng.below(n - i, static_cast<uint64_t>(draw), i)]);
     sum += majority_of(votes, {order.begin(), order.begin() + k});
   }
-  return sum / static_cast<double>(kMostSubsets);
+  return sum / static_cast<double>(most);
 }
 
 Paired paired_test(const std::vector<Tally>& a, const std::vector<Tally>& b, uint64_t seed) {

@@ -47,8 +47,9 @@ struct Vote {
   bool correct = false;
 };
 double majority(const std::vector<Vote>& votes);
-// The same for k of the n answers: mean over all subsets if there are at most 10,000, else over 10,000 drawn ones.
-double majority_at(const std::vector<Vote>& votes, int64_t k, uint64_t seed);
+// The same for k of the n answers: mean over all subsets if there are at most `most`, else over `most` drawn ones.
+inline constexpr int64_t kMostSubsets = 10'000;
+double majority_at(const std::vector<Vote>& votes, int64_t k, uint64_t seed, int64_t most = kMostSubsets);
 
 // Two sets of answers to the same questions, in the same order.
 struct Paired {

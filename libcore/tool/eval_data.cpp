@@ -124,8 +124,10 @@ std::vector<std::filesystem::path> scores_files(const std::filesystem::path& pat
 std::vector<score::Scores> read_all_scores(const std::filesystem::path& path, bool repair) {
   std::vector<score::Scores> all;
   for (const std::filesystem::path& file : scores_files(path)) all.push_back(read_scores(file, repair));
-  auto step = [](const score::Scores& scores) { return scores.header.get_int("step", -1); };
-  std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return step(a) < step(b); });
+  auto place = [](const score::Scores& scores) {  // a re-evaluation stands behind the original
+    return std::pair(scores.header.get_int("step", -1), scores.header.get_bool("again", false));
+  };
+  std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });
   return all;
 }
 

@@ -271,16 +271,19 @@ int eval_score(app::Invocation& invocation) {
   if (invocation.has("explain")) return scoring.explain(invocation.get("explain"));
   score::Scores scores = scoring.scores();
   score::Summary summary = summarise(scores);
+  const score::Majorities majorities = majorities_of(scores, summary);
   std::vector<score::VerlLine> verl;
   if (invocation.has("verl")) verl = score::verl_lines(scores);
   if (invocation.has("output") && !invocation.plan_only()) scoring.write(invocation.get("output"));
   if (invocation.json_output()) {
     Json json = scores.header;
-    json.set("summary", summary.to_json());
+    Json majority = Json::object();
+    for (const auto& [k, value] : majorities.at) majority.set(std::to_string(k), value);
+    json.set("summary", summary.to_json().set("maj_at", std::move(majority)).set("maj_draws", majorities.draws));
     if (!verl.empty()) json.set("verl", verl_json(verl));
     invocation.result(json.dump());
   } else {
-    for (const std::string& line : summary_lines(scores, summary)) invocation.result(line);
+    for (const std::string& line : summary_lines(scores, summary, majorities)) invocation.result(line);
     for (const score::VerlLine& line : verl)
       invocation.result(
           fmt::format("{:<12}best {:.4f}, worst {:.4f}, maj {:.4f}  1,000 draws with replacement, seed 42",

@@ -61,7 +61,8 @@ std::string thousands(int64_t count) {
   return text;
 }
 
-std::vector<std::string> summary_lines(const score::Scores& scores, const score::Summary& summary) {
+std::vector<std::string> summary_lines(const score::Scores& scores, const score::Summary& summary,
+                                       const score::Majorities& majorities) {
   const Json& header = scores.header;
   std::string each = summary.least == summary.most ? fmt::format("{}", summary.most)
                                                    : fmt::format("{} to {}", summary.least, summary.most);
@@ -80,6 +81,9 @@ std::vector<std::string> summary_lines(const score::Scores& scores, const score:
       lines.push_back(fact(fmt::format("pass@{}", k),
                            fmt::format("{} %{}", percent(value),
                                        k == summary.most ? "  best of all answers, by a judge who knows" : "")));
+    for (const auto& [k, value] : majorities.at)
+      lines.push_back(fact(fmt::format("maj@{}", k), fmt::format("{} %  of all subsets, or {} drawn a question",
+                                                                 percent(value), thousands(majorities.draws))));
     lines.push_back(fact(summary.least == summary.most ? fmt::format("maj@{}", summary.most) : "maj@n",
                          fmt::format("{} %  a tie of t counts 1/t", percent(summary.majority))));
     lines.push_back(fact("error", fmt::format("{} points; drawing the answers alone makes {}", percent(summary.error),

@@ -13,7 +13,8 @@ std::string percent_range(const score::Interval& range);  // "57.0..83.1"
 std::string thousands(int64_t count);                     // "12,345"
 
 // The summary of one file of verdicts, one fact a line; every rate carries its counts.
-std::vector<std::string> summary_lines(const score::Scores& scores, const score::Summary& summary);
+std::vector<std::string> summary_lines(const score::Scores& scores, const score::Summary& summary,
+                                       const score::Majorities& majorities);
 
 // A text with its span between marks, cut to about `around` bytes on each side on character borders; line ends stay,
 // other control bytes become dots.

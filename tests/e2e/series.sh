@@ -36,7 +36,7 @@ says "has no gold"
 cp -r evals beside && cp evals/answers/step-2-*.jsonl other.jsonl
 sf-eval score other.jsonl --questions questions.jsonl --step 3 --again -o beside/again.jsonl >/dev/null 2>err || { cat err; die again; }
 sf-eval report beside -o page.html >table 2>err || { cat err; die "report of a re-evaluation"; }
-grep -q '^step 3 ' table && grep -q '^step 3 again ' table || { cat table; die "the two do not stand side by side"; }
+[ "$(grep -o '^step 3 again\|^step 3' table | xargs)" = "step 3 step 3 again" ] || { cat table; die "the two do not stand side by side"; }
 grep -q '4 checkpoints, 1 evaluated again' page.html && grep -q 'pass@1, step 3 (95' page.html || die "the page's headline is not the original's"
 
 # In parts: the last one merges, with the rows of the whole.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of questions and answers, the book of questions, the file of verdicts.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -194,6 +195,21 @@ TEST(Summaries, CountEveryOutcomeAndEstimateByQuestion) {
   ASSERT_EQ(summary.pass_at.size(), 1u);
   EXPECT_DOUBLE_EQ(summary.pass_at[0].second, 1);
   EXPECT_EQ(summary.tokens, 40);
+}
+
+TEST(Summaries, MajoritiesOfFewerAnswersAreMeansOverQuestions) {
+  auto row = [](const char* id, int sample, bool right, const char* normal) {
+    return fmt::format(R"({{"id":"{}","sample":{},"outcome":"{}","normal":"{}"}})", id, sample,
+                       right ? "correct" : "wrong", normal);
+  };
+  const Scores scores = read({header(8), row("1", 0, true, "a"), row("1", 1, false, "b"), row("1", 2, false, "b"),
+                              row("1", 3, false, "c"), row("2", 0, true, "a"), row("2", 1, true, "a"),
+                              row("2", 2, true, "a"), row("2", 3, true, "a")});
+  const Majorities found = majorities_of(scores, summarise(scores));
+  ASSERT_EQ(found.at.size(), 1u);
+  EXPECT_EQ(found.at[0].first, 2);
+  EXPECT_DOUBLE_EQ(found.at[0].second, (0.25 + 1) / 2);
+  EXPECT_EQ(found.draws, 5000);
 }
 
 }  // namespace
