@@ -12,7 +12,9 @@
 
 #include "ops/checks.h"
 #include "ops/parallel.h"
+#include "ops/plain.h"
 #include "sf_kernels/attention.h"
+#include "tensor/device.h"
 
 namespace sf::ops {
 
@@ -47,8 +49,8 @@ at::Tensor key_ranges(int64_t batch, int64_t length, const AttentionOptions& opt
   int64_t* low = ranges.mutable_data_ptr<int64_t>();
   int64_t* high = low + batch * length;
   at::Tensor begin, end;
-  if (options.key_begin.defined()) begin = options.key_begin.to(at::kLong).contiguous();
-  if (options.key_end.defined()) end = options.key_end.to(at::kLong).contiguous();
+  if (options.key_begin.defined()) begin = tensor::on_host(options.key_begin).to(at::kLong).contiguous();
+  if (options.key_end.defined()) end = tensor::on_host(options.key_end).to(at::kLong).contiguous();
   for (int64_t b = 0; b < batch; ++b) {
     const int64_t first = begin.defined() ? std::clamp<int64_t>(begin.const_data_ptr<int64_t>()[b], 0, length) : 0;
     const int64_t stop = end.defined() ? std::clamp<int64_t>(end.const_data_ptr<int64_t>()[b], 0, length) : length;
@@ -152,6 +154,13 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   }
 };
 
+at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  const std::optional<at::Tensor>& k_diagonal, const std::optional<at::Tensor>& v_diagonal,
+                  const at::Tensor& ranges, double scale) {
+  if (!q.is_cpu()) return plain::attention(q, k, v, k_diagonal, v_diagonal, ranges, scale);
+  return AttentionFunction::apply(q, k, v, k_diagonal, v_diagonal, ranges, scale);
+}
+
 double scale_of(double scale, int64_t dims) {
   return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(dims));
 }
@@ -175,8 +184,8 @@ at::Tensor attention_with_diagonals(const at::Tensor& q, std::span<const at::Ten
     k_diagonal = at::stack(at::TensorList(k.data() + 1, k.size() - 1));
     v_diagonal = at::stack(at::TensorList(v.data() + 1, v.size() - 1));
   }
-  return AttentionFunction::apply(q, k[0], v[0], k_diagonal, v_diagonal, key_ranges(q.size(0), q.size(2), options),
-                                  scale_of(options.scale, q.size(3)));
+  return attend(q, k[0], v[0], k_diagonal, v_diagonal, key_ranges(q.size(0), q.size(2), options),
+                scale_of(options.scale, q.size(3)));
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
@@ -200,8 +209,8 @@ at::Tensor attention_of_rows(const at::Tensor& q, const at::Tensor& k_context, c
     k_diagonal = at::stack(at::TensorList(k.data(), k.size())).unsqueeze(1);
     v_diagonal = at::stack(at::TensorList(v.data(), v.size())).unsqueeze(1);
   }
-  return AttentionFunction::apply(q.unsqueeze(0), k_context.unsqueeze(0), v_context.unsqueeze(0), k_diagonal,
-                                  v_diagonal, limits, scale_of(0, q.size(2)))
+  return attend(q.unsqueeze(0), k_context.unsqueeze(0), v_context.unsqueeze(0), k_diagonal, v_diagonal, limits,
+                scale_of(0, q.size(2)))
       .squeeze(0);
 }
 
@@ -252,9 +261,8 @@ at::Tensor attention_of_blocks(const at::Tensor& q, const at::Tensor& k_context,
   const at::Tensor ranges = at::zeros({2, 1, rows}, at::kLong);
   for (int64_t r = 0; r < rows; ++r)
     ranges.mutable_data_ptr<int64_t>()[rows + r] = anchors[static_cast<size_t>(r / (rows / blocks))];
-  return AttentionFunction::apply(q.unsqueeze(0), k_context.unsqueeze(0), v_context.unsqueeze(0),
-                                  std::optional(seen_in_block(k, blocks)), std::optional(seen_in_block(v, blocks)),
-                                  ranges, scale_of(0, q.size(2)))
+  return attend(q.unsqueeze(0), k_context.unsqueeze(0), v_context.unsqueeze(0), std::optional(seen_in_block(k, blocks)),
+                std::optional(seen_in_block(v, blocks)), ranges, scale_of(0, q.size(2)))
       .squeeze(0);
 }
 

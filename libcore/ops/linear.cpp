@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/linear.h"
 
+#include <ATen/ops/linear.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "base/error.h"
@@ -43,6 +44,7 @@ struct Linear : torch::autograd::Function<Linear> {
 at::Tensor linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
   SF_ASSERT(w.dim() == 2 && x.size(-1) == w.size(1) && x.scalar_type() == w.scalar_type());
   SF_ASSERT(x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+  if (!x.is_cpu()) return at::linear(x, w, bias.defined() ? std::optional(bias) : std::nullopt);
   return Linear::apply(x, w, bias.defined() ? std::optional(bias) : std::nullopt);
 }
 

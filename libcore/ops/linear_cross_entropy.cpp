@@ -13,9 +13,11 @@
 #include "base/error.h"
 #include "ops/checks.h"
 #include "ops/parallel.h"
+#include "ops/plain.h"
 #include "sf_kernels/gemm.h"
 #include "sf_kernels/loss.h"
 #include "sf_kernels/optimizer.h"
+#include "tensor/device.h"
 
 namespace sf::ops {
 
@@ -191,13 +193,14 @@ LinearCrossEntropy linear_cross_entropy(const at::Tensor& x, const at::Tensor& w
                                         const at::Tensor& weight_in) {
   SF_ASSERT(x.dim() == 2 && w.dim() == 2 && x.size(1) == w.size(1) && x.scalar_type() == w.scalar_type());
   SF_ASSERT(labels_in.dim() == 1 && labels_in.size(0) == x.size(0) && weight_in.sizes() == labels_in.sizes());
-  const at::Tensor labels = labels_in.to(at::kLong).contiguous();
-  const at::Tensor weight = weight_in.detach().to(at::kFloat).contiguous();
+  const at::Tensor labels = tensor::on_host(labels_in).to(at::kLong).contiguous();
+  const at::Tensor weight = tensor::on_host(weight_in.detach()).to(at::kFloat).contiguous();
   for (int64_t i = 0; i < labels.numel(); ++i) {
     const int64_t label = labels.const_data_ptr<int64_t>()[i];
     SF_CHECK(label >= 0 && label < w.size(0), Exit::kSoftware, "label {} is outside the vocabulary of {}", label,
              w.size(0));
   }
+  if (!x.is_cpu()) return plain::linear_cross_entropy(x, w, labels, weight);
   const bool graph = at::GradMode::is_enabled();
   at::Tensor dx, dw;
   if (graph && x.requires_grad()) dx = at::empty(x.sizes(), x.options().requires_grad(false));

@@ -6,6 +6,7 @@
 
 #include "ops/checks.h"
 #include "ops/parallel.h"
+#include "ops/plain.h"
 #include "sf_kernels/rows.h"
 
 namespace sf::ops {
@@ -55,6 +56,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   SF_ASSERT(weight.dim() == 1 && x.size(-1) == weight.size(0) && x.scalar_type() == weight.scalar_type());
+  if (!x.is_cpu()) return plain::rms_norm(x, weight, eps);
   return RmsNorm::apply(x, weight, eps);
 }
 

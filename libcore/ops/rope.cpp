@@ -9,7 +9,9 @@
 
 #include "ops/checks.h"
 #include "ops/parallel.h"
+#include "ops/plain.h"
 #include "sf_kernels/rows.h"
+#include "tensor/device.h"
 
 namespace sf::ops {
 
@@ -81,12 +83,13 @@ at::Tensor apply_rotary(const at::Tensor& x, const RotaryTable& table, const at:
   SF_ASSERT(positions.scalar_type() == at::kLong && (positions.dim() == 1 || positions.dim() == 2));
   SF_ASSERT(positions.size(-1) == x.size(-2));
   SF_ASSERT(positions.dim() == 1 || (x.dim() == 4 && positions.size(0) == x.size(0)));
-  const at::Tensor at = positions.contiguous();
+  const at::Tensor at = tensor::on_host(positions).contiguous();
   const int64_t* p = at.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < at.numel(); ++i) {
     SF_CHECK(p[i] >= 0 && p[i] < table.length(), Exit::kSoftware, "position {} is outside the rotary table of {} rows",
              p[i], table.length());
   }
+  if (!x.is_cpu()) return plain::rotary(x, table, at);
   return Rotary::apply(x, table.cos, table.sin, at);
 }
 

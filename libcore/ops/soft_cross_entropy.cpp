@@ -7,6 +7,7 @@
 
 #include "ops/checks.h"
 #include "ops/parallel.h"
+#include "ops/plain.h"
 #include "sf_kernels/loss.h"
 
 namespace sf::ops {
@@ -53,6 +54,7 @@ SoftCrossEntropy soft_cross_entropy(const at::Tensor& z_in, const at::Tensor& t_
                                     const at::Tensor& mask_in, bool want_metrics) {
   SF_ASSERT(z_in.dim() == 2 && z_in.sizes() == t_in.sizes() && z_in.size(1) > 0);
   SF_ASSERT(mask_in.dim() == 1 && mask_in.size(0) == z_in.size(0));
+  if (!z_in.is_cpu()) return plain::soft_cross_entropy(z_in, t_in, target_lse, mask_in, want_metrics);
   const at::Tensor z = z_in.contiguous(), t = t_in.detach().contiguous();
   const at::Tensor mask = mask_in.detach().to(at::kFloat).contiguous();
   kernels::SoftLoss op = describe(z, t, mask);

@@ -6,6 +6,7 @@
 
 #include "ops/checks.h"
 #include "ops/parallel.h"
+#include "ops/plain.h"
 #include "sf_kernels/rows.h"
 
 namespace sf::ops {
@@ -39,6 +40,7 @@ struct SwiGlu : torch::autograd::Function<SwiGlu> {
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   SF_ASSERT(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type());
+  if (!gate.is_cpu()) return plain::swiglu(gate, up);
   return SwiGlu::apply(gate, up);
 }
 

@@ -13,8 +13,10 @@
 #include "base/fault.h"
 #include "ops/checks.h"
 #include "ops/parallel.h"
+#include "ops/plain.h"
 #include "ops/product.h"
 #include "sf_kernels/loss.h"
+#include "tensor/device.h"
 
 namespace sf::ops {
 namespace {
@@ -33,12 +35,17 @@ kernels::LabelLoss describe(const at::Tensor& z, const at::Tensor& labels, int64
 }  // namespace
 
 VocabularyHead::VocabularyHead(const at::Tensor& x, const at::Tensor& labels, int64_t vocab)
-    : x_(x.detach().contiguous()), labels_(labels.to(at::kLong).contiguous()), vocab_(vocab) {
+    : x_(x.detach().contiguous()), labels_(tensor::on_host(labels).to(at::kLong).contiguous()), vocab_(vocab) {
   SF_ASSERT(x_.dim() == 2 && labels_.dim() == 1 && labels_.size(0) == x_.size(0));
   type_of(x_);
   for (int64_t r = 0; r < labels_.size(0); ++r) {
     int64_t label = labels_.const_data_ptr<int64_t>()[r];
     SF_ASSERT(label >= 0 && label < vocab);
+  }
+  if (!x_.is_cpu()) {
+    rows_ = std::make_shared<plain::LabelRows>(plain::nothing_seen(x_));
+    labels_ = tensor::beside(labels_, x_);
+    return;
   }
   seen_ = at::empty({x_.size(0), 4}, at::kInt);
   for (int64_t r = 0; r < x_.size(0); ++r) new (rows_of(seen_) + r) kernels::LabelRow;
@@ -56,12 +63,17 @@ void VocabularyHead::advance(int64_t first, const at::Tensor& rows) {
 void VocabularyHead::see(int64_t first, const at::Tensor& rows) {
   advance(first, rows);
   if (x_.size(0) == 0) return;
+  if (rows_) {
+    rows_ = std::make_shared<plain::LabelRows>(plain::see(*rows_, x_, rows, labels_, first));
+    return;
+  }
   at::Tensor z = product(x_, rows);
   kernels::label_loss(describe(z, labels_, first), rows_of(seen_), parallel());
 }
 
 at::Tensor VocabularyHead::nll() const {
   SF_ASSERT(next_ >= vocab_);
+  if (rows_) return plain::nll(*rows_);
   at::Tensor values = at::empty({x_.size(0)}, at::kFloat);
   for (int64_t r = 0; r < x_.size(0); ++r) {
     const kernels::LabelRow& row = rows_of(seen_)[r];
@@ -74,6 +86,7 @@ at::Tensor VocabularyHead::nll() const {
 
 at::Tensor VocabularyHead::top1() const {
   SF_ASSERT(next_ >= vocab_);
+  if (rows_) return rows_->argmax;
   at::Tensor ids = at::empty({x_.size(0)}, at::kLong);
   for (int64_t r = 0; r < x_.size(0); ++r) ids.mutable_data_ptr<int64_t>()[r] = rows_of(seen_)[r].argmax;
   return ids;
@@ -82,8 +95,12 @@ at::Tensor VocabularyHead::top1() const {
 void VocabularyHead::differentiate(const at::Tensor& upstream, int64_t first, const at::Tensor& rows) {
   SF_ASSERT(next_ >= vocab_ && upstream.scalar_type() == at::kFloat && upstream.numel() == x_.size(0));
   advance(first, rows);
-  if (!gradient_.defined()) gradient_ = at::zeros(x_.sizes(), at::kFloat);
+  if (!gradient_.defined()) gradient_ = at::zeros(x_.sizes(), x_.options().dtype(at::kFloat));
   if (x_.size(0) == 0) return;
+  if (rows_) {
+    gradient_.add_(plain::label_gradient(*rows_, x_, rows, labels_, first, upstream));
+    return;
+  }
   at::Tensor z = product(x_, rows), scale = upstream.contiguous();
   kernels::label_loss_backward(describe(z, labels_, first), rows_of(seen_), scale.const_data_ptr<float>(),
                                z.mutable_data_ptr<float>(), parallel());

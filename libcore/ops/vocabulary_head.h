@@ -3,10 +3,14 @@
 // no logits beyond one chunk's, so the table may come from anywhere, and twice. sharding_engine 4.9.
 #pragma once
 #include <cstdint>
+#include <memory>
 
 #include "tensor/tensor.h"
 
 namespace sf::ops {
+namespace plain {
+struct LabelRows;
+}
 
 // Forward: see() the whole table, in ascending chunks; then nll() and top1(). Backward: differentiate() the whole table
 // again, then gradient(). Logits, soft-max and sums are fp32; memory beside the arguments: logits of one chunk.
@@ -28,8 +32,9 @@ class VocabularyHead {
  private:
   void advance(int64_t first, const at::Tensor& rows);
 
-  at::Tensor x_, labels_, seen_;  // seen_: I32 [R, 4], the bytes of a LabelRow each
-  at::Tensor gradient_;           // F32 [R, H]
+  at::Tensor x_, labels_, seen_;                  // seen_: I32 [R, 4], the bytes of a LabelRow each
+  std::shared_ptr<const plain::LabelRows> rows_;  // in its place, off the CPU; replaced as a whole, so copies share it
+  at::Tensor gradient_;                           // F32 [R, H]
   int64_t vocab_, next_ = 0;
 };
 

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operators of this room as chains of LibTorch's own, for tensors of any device; what the headers promise of values
+// and gradients holds within rounding, bits and memory are LibTorch's. Private to this room: chosen where the values
+// are not on the CPU. Labels, masks, positions and ranges may lie on either side.
+#pragma once
+#include <optional>
+
+#include "ops/linear_cross_entropy.h"
+#include "ops/rope.h"
+#include "ops/soft_cross_entropy.h"
+#include "tensor/tensor.h"
+
+namespace sf::ops::plain {
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+at::Tensor rotary(const at::Tensor& x, const RotaryTable& table, const at::Tensor& positions);
+
+// q: [B, nH, S, hd]; k, v: [B, nKV, T, hd]; diagonals: [n, B, nKV, S, hd] or nothing; ranges: I64 [2, B, S] on the
+// host, first and one past the last visible key of each row. Holds the scores of all rows: O(S T) memory.
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const std::optional<at::Tensor>& k_diagonal, const std::optional<at::Tensor>& v_diagonal,
+                     const at::Tensor& ranges, double scale);
+
+SoftCrossEntropy soft_cross_entropy(const at::Tensor& z, const at::Tensor& t, const at::Tensor& target_lse,
+                                    const at::Tensor& mask, bool want_metrics);
+// Logits are held for a block of rows at a time and computed again for the gradient.
+LinearCrossEntropy linear_cross_entropy(const at::Tensor& x, const at::Tensor& w, const at::Tensor& labels,
+                                        const at::Tensor& weight);
+
+// What a row has seen of the vocabulary so far, as in kernels::LabelRow; [R] each.
+struct LabelRows {
+  at::Tensor top, total, at_label, argmax;
+};
+LabelRows nothing_seen(const at::Tensor& x);
+// x: [R, H], rows: [C, H], labels: [R]; `first` of the chunk. Returns the new state; the old one stays valid.
+LabelRows see(const LabelRows& before, const at::Tensor& x, const at::Tensor& rows, const at::Tensor& labels,
+              int64_t first);
+at::Tensor nll(const LabelRows& rows);
+// F32 [R, H]: this chunk's part of the gradient.
+at::Tensor label_gradient(const LabelRows& seen, const at::Tensor& x, const at::Tensor& rows, const at::Tensor& labels,
+                          int64_t first, const at::Tensor& upstream);
+
+}  // namespace sf::ops::plain
