@@ -23,14 +23,15 @@ TEST(Extents, WhatIsGivenBackJoinsItsNeighbours) {
   EXPECT_EQ(range.take(100)->at, 0u);
 }
 
-TEST(Extents, TheSmallestThatFitsIsTakenBeforeNewGround) {
+TEST(Extents, TheLowestThatFitsIsTakenBeforeNewGround) {
   Extents range(1000);
   for (size_t size : {50, 1, 20, 1, 30, 1}) range.take(size);
   range.give(0, 50);
   range.give(51, 20);
   range.give(72, 30);
-  EXPECT_EQ(range.take(25)->at, 72u);
-  EXPECT_EQ(range.take(18)->at, 51u);
+  EXPECT_EQ(range.take(25)->at, 0u);
+  EXPECT_EQ(range.take(26)->at, 72u);
+  EXPECT_EQ(range.take(18)->at, 25u);
   EXPECT_EQ(range.reached(), 103u);
 }
 
