@@ -132,6 +132,33 @@ Shade ShadowOps::attention_of_blocks(const Shade& q, const Shade& k_before, cons
   return attend({batched(q), batched(k_before), batched(v_before), k_stack, v_stack});
 }
 
+// [heads, N K, hd] -> K times [heads, N, hd], views; their gradients are joined again.
+Shades ShadowOps::by_offset(const Shade& x, int64_t block) {
+  Shades out;
+  for (int64_t o = 0; o < block; ++o) {
+    out.push_back(x.as({1, x.shape[0], x.shape[1] / block, x.shape[2]}).detached());
+    out.back().dense = false;
+  }
+  tape_.record(out, {x},
+               [this, whole = x.shape, type = x.type](const Shades&) -> Shades { return {tape_.make(whole, type)}; });
+  return out;
+}
+
+Shade ShadowOps::windowed_blocks(const Shade& q, const Shade& k_before, const Shade& v_before, const Shade& k,
+                                 const Shade& v, int64_t blocks) {
+  auto batched = [](const Shade& x) { return x.as({1, x.shape[0], x.shape[1], x.shape[2]}); };
+  int64_t block = q.shape[1] / blocks;
+  Shades queries = by_offset(q, block), keys = by_offset(k, block), values = by_offset(v, block), seen;
+  for (int64_t o = 0; o < block; ++o) {
+    Shades inputs{queries[static_cast<size_t>(o)], batched(k_before), batched(v_before)};
+    for (const Shades* side : {&keys, &values}) inputs.push_back(stacked({side->begin(), side->begin() + o + 1}));
+    seen.push_back(attend(inputs));
+  }
+  Shade whole = joined(seen, q.shape);
+  whole.dense = false;  // head by head: what merges them copies
+  return whole;
+}
+
 Shade ShadowOps::transposed(const Shade& x) {
   Shades out{x.detached()};
   tape_.record(out, {x}, [back = x.shape](const Shades& gradients) -> Shades {

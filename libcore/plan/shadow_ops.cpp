@@ -114,19 +114,20 @@ Shade ShadowOps::prepared(const Shade& x) {
   return tape_.make(filled, Dtype::kF32);
 }
 
+Shade ShadowOps::stacked(const Shades& parts) {
+  Shape shape = parts[0].shape;
+  shape.insert(shape.begin(), std::ssize(parts));
+  Shades out{tape_.make(shape, parts[0].type)};
+  tape_.record(out, parts, [count = parts.size(), one = parts[0].shape](const Shades& gradients) -> Shades {
+    return Shades(count, gradients[0].as(one));
+  });
+  return out[0];
+}
+
 Shade ShadowOps::attention(const Shade& q, const Shades& keys, const Shades& values) {
   Shades inputs{q, keys[0], values[0]};
-  for (const Shades* side : {&keys, &values}) {
-    if (keys.size() == 1) break;
-    Shape stacked = (*side)[1].shape;
-    stacked.insert(stacked.begin(), static_cast<int64_t>(side->size()) - 1);
-    Shades stack{tape_.make(stacked, q.type)};
-    tape_.record(stack, {side->begin() + 1, side->end()},
-                 [count = side->size() - 1, one = (*side)[1].shape](const Shades& gradients) -> Shades {
-                   return Shades(count, gradients[0].as(one));
-                 });
-    inputs.push_back(stack[0]);
-  }
+  if (keys.size() > 1)
+    for (const Shades* side : {&keys, &values}) inputs.push_back(stacked({side->begin() + 1, side->end()}));
   return attend(inputs);
 }
 

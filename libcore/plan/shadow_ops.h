@@ -2,11 +2,14 @@
 // The operators of room ops and those of LibTorch that models use, as shadows: what each allocates, keeps and gives
 // back. A change there that moves memory is a change here; tests hold both against the allocator.
 #pragma once
+#include <functional>
 #include <vector>
 
 #include "plan/tape.h"
 
 namespace sf::plan {
+
+using ShadowFunction = std::function<Shades(const Shades& inputs)>;
 
 class ShadowOps {
  public:
@@ -22,6 +25,9 @@ class ShadowOps {
   // q [heads, N K, hd] of N blocks of K against keys and values [kv, C, hd] before them and [kv, N K, hd] inside.
   Shade attention_of_blocks(const Shade& q, const Shade& k_before, const Shade& v_before, const Shade& k,
                             const Shade& v, int64_t blocks);
+  // The same in a layer with a window: offset by offset.
+  Shade windowed_blocks(const Shade& q, const Shade& k_before, const Shade& v_before, const Shade& k, const Shade& v,
+                        int64_t blocks);
   Shade embedding(const Shade& table, Shape ids);  // -> [ids.., H]
   // x [N, H] and a vocabulary [V, H], by chunks of `chunk` rows: -> nll F32 [N]; top-1 ids are made on the way.
   Shade vocabulary_head(const Shade& x, int64_t vocab, int64_t chunk);
@@ -50,11 +56,30 @@ class ShadowOps {
 
   Shade dense(const Shade& x);  // a copy if it is not
 
+  // LibTorch's mathematics, element by element (shadow_math.cpp).
+  Shade wide(const Shade& x);         // to fp32
+  Shade from_result(const Shade& x);  // sigmoid, tanh, exp, soft-max and its logarithm: the result is kept
+  Shade from_input(const Shade& x, int made_on_the_way = 0);  // silu, abs: the input is kept
+  // Of extents `shape`, to which either may be stretched.
+  Shade plus(const Shade& a, const Shade& b, Shape shape);
+  Shade times(const Shade& a, const Shade& b, Shape shape);
+  Shade summed_to_wide(const Shade& x, Shape shape);  // sums in fp32
+  Shade gather(const Shade& x, int64_t columns);      // [n, V] -> [n, columns]
+  Shade top_k(const Shade& x, int64_t count);         // [n, V] -> [n, count]; its ids too
+  Shade joined(const Shades& parts, Shape shape);     // side by side: their gradients are views
+  Shades chunks(const Shade& x, int64_t count);       // of dim 1
+  // model::in_slices, ops::recompute: what `f` makes lives twice, each time no longer than it runs.
+  Shades recomputed(const Shades& inputs, ShadowFunction f);
+  Shades in_slices(const Shades& rows, const Shades& whole, int64_t slice, const ShadowFunction& f);
+
  private:
   Shade product(int64_t m, int64_t n, int64_t k, Dtype type);
   Shade prepared(const Shade& x);
   Shade attend(const Shades& inputs);
   Shade seen_in_block(const Shade& x, int64_t blocks);
+  Shade stacked(const Shades& parts);
+  Shades by_offset(const Shade& x, int64_t block);
+  Shade summed_to(Shade gradient, const Shade& to);
 
   Tape& tape_;
 };

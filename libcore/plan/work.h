@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "arch/decoder.h"
-#include "arch/dflash.h"
+#include "arch/dflash2.h"
+#include "arch/domino.h"
+#include "arch/dspark.h"
 #include "arch/eagle3.h"
+#include "arch/peagle.h"
 #include "base/dtype.h"
 #include "plan/schedule.h"
 #include "plan/shadow_pass.h"
@@ -40,11 +43,40 @@ struct DflashBatch {
   int64_t longest() const;
   auto operator<=>(const DflashBatch&) const = default;
 };
-// The most that `rows` x `width` tokens with `anchors` in each row can be.
-DflashBatch full_dflash_batch(const arch::Dflash& draft, int64_t rows, int64_t width, int64_t anchors);
-// `spec` is arch::describe_training(draft, tied) and `plan` a schedule of it.
-uint64_t dflash_work(const arch::Dflash& draft, const arch::ModelSpec& spec, const Schedule& plan,
-                     const DflashBatch& batch);
+struct BlockRows {
+  int64_t anchors = 0;  // of each row
+  bool next = false;    // a block's first slot has a label too
+};
+// The most that `rows` x `width` tokens can be.
+DflashBatch full_dflash_batch(const arch::Dflash& draft, int64_t rows, int64_t width, BlockRows wanted);
+
+// `spec`: arch::describe_training of the draft; `plan`: a schedule of it. All outlive what is given it.
+struct BlockRun {
+  const arch::ModelSpec& spec;
+  const Schedule& plan;
+  const DflashBatch& batch;
+};
+uint64_t dflash_work(const arch::Dflash& draft, const BlockRun& run);
+// `selector_alone`: training.dflash2_selector_stop_gradient.
+uint64_t dflash2_work(const arch::Dflash2& draft, const BlockRun& run, bool selector_alone);
+// Whether L1 or the confidence ask for the target's distribution, and whether the confidence is trained.
+struct DsparkTerms {
+  bool teacher = true, confidence = true;
+};
+uint64_t dspark_work(const arch::Dspark& draft, const BlockRun& run, DsparkTerms terms);
+uint64_t domino_work(const arch::Domino& draft, const BlockRun& run);
+
+// A micro-batch of P-EAGLE: by row of it, the rows of each depth; and the labels of each depth that has some.
+struct PeagleBatch {
+  std::vector<std::vector<int64_t>> rows;
+  std::vector<int64_t> labels;
+  int64_t all() const;
+  int64_t first() const;  // rows of depth 0
+};
+// The most that `rows` x `width` tokens can be; `shares`: of depth 1 and more, what is drawn at most.
+PeagleBatch full_peagle_batch(int64_t rows, int64_t width, std::span<const double> shares);
+uint64_t peagle_work(const arch::Peagle& draft, const arch::ModelSpec& spec, const Schedule& plan,
+                     const PeagleBatch& batch);
 
 struct SftBatch {
   int64_t rows = 0, width = 0, labels = 0;

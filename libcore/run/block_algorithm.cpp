@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/block_algorithm.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "arch/drafts.h"
 #include "config/apply.h"
 #include "data/collate.h"
@@ -28,6 +31,21 @@ data::Feed::Collate BlockAlgorithm::collate(int64_t max_length, Dtype compute) c
                           .final_norm = family_.final_norm(),
                           .hidden = blocks_.hidden};
   return [shape](std::span<const stream::Sample> samples) { return data::collate_dflash(samples, shape); };
+}
+
+std::function<uint64_t(const model::Tensors&)> BlockAlgorithm::block_work(
+    const plan::Schedule& plan, model::BlockLabels labels, std::function<uint64_t(const plan::BlockRun&)> work) const {
+  return [=, this, &plan, spec = spec(), longest = int64_t{0}](const model::Tensors& micro_batch) mutable {
+    model::DflashBlocks found = model::dflash_blocks(micro_batch, blocks_, labels);
+    plan::DflashBatch batch{{}, std::ssize(found.label_ids)};
+    int64_t row = -1;
+    for (const auto& block : found.blocks) {
+      if (block.row != std::exchange(row, block.row)) batch.rows.emplace_back();
+      batch.rows.back() = {batch.rows.back().blocks + 1, block.anchor};
+    }
+    longest = std::max(longest, batch.longest() + blocks_.block);
+    return work({spec, plan, batch}) + plan::rotary_bytes(blocks_.head_dim, longest);
+  };
 }
 
 }  // namespace sf::run

@@ -3,6 +3,8 @@
 #pragma once
 #include "arch/dflash.h"
 #include "arch/drafts.h"
+#include "model/block_backbone.h"
+#include "plan/work.h"
 #include "run/train_draft.h"
 
 namespace sf::run {
@@ -15,6 +17,10 @@ class BlockAlgorithm : public DraftAlgorithm {
   // Reads training.num_anchors, training.seed and training.reference_quirks. `shape` is the draft's own.
   BlockAlgorithm(const DraftFiles& draft, config::Settings& settings, const arch::Dflash& shape);
   bool tied() const { return tied_; }  // the target's head is its embedding
+  // DraftAlgorithm::work_bytes by what plan/work_NAME.cpp says of the family.
+  std::function<uint64_t(const model::Tensors& micro_batch)> block_work(
+      const plan::Schedule& plan, model::BlockLabels labels,
+      std::function<uint64_t(const plan::BlockRun& run)> work) const;
 
  private:
   arch::Dflash blocks_;

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // sf-train dflash: what DFlash adds to the training of a draft.
-#include <algorithm>
-#include <utility>
-
 #include "arch/dflash.h"
 #include "config/apply.h"
 #include "model/dflash.h"
-#include "plan/work.h"
 #include "run/block_algorithm.h"
 #include "run/entry.h"
 #include "train/dflash.h"
@@ -32,17 +28,7 @@ class Dflash : public BlockAlgorithm {
   }
 
   std::function<uint64_t(const model::Tensors&)> work_bytes(const plan::Schedule& plan) const override {
-    return [this, &plan, spec = spec(), longest = int64_t{0}](const model::Tensors& micro_batch) mutable {
-      model::DflashBlocks found = model::dflash_blocks(micro_batch, shape_);
-      plan::DflashBatch batch{{}, std::ssize(found.label_ids)};
-      int64_t row = -1;
-      for (const auto& block : found.blocks) {
-        if (block.row != std::exchange(row, block.row)) batch.rows.emplace_back();
-        batch.rows.back() = {batch.rows.back().blocks + 1, block.anchor};
-      }
-      longest = std::max(longest, batch.longest() + shape_.block);
-      return plan::dflash_work(shape_, spec, plan, batch) + plan::rotary_bytes(shape_.head_dim, longest);
-    };
+    return block_work(plan, {}, [this](const plan::BlockRun& run) { return plan::dflash_work(shape_, run); });
   }
 
  private:

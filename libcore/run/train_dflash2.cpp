@@ -31,6 +31,12 @@ class Dflash2 : public BlockAlgorithm {
     return std::make_unique<train::Dflash2Objective>(shape_, decay_, options_.slots.loss, share_);
   }
 
+  std::function<uint64_t(const model::Tensors&)> work_bytes(const plan::Schedule& plan) const override {
+    return block_work(plan, {}, [this](const plan::BlockRun& run) {
+      return plan::dflash2_work(shape_, run, options_.selector_stop_gradient);
+    });
+  }
+
  private:
   arch::Dflash2 shape_;
   model::Dflash2Options options_;

@@ -26,6 +26,11 @@ class Domino : public BlockAlgorithm {
     return std::make_unique<train::DominoObjective>(shape_, share_, gamma_, reference_quirks);
   }
 
+  std::function<uint64_t(const model::Tensors&)> work_bytes(const plan::Schedule& plan) const override {
+    return block_work(plan, model::domino_labels(shape_),
+                      [this](const plan::BlockRun& run) { return plan::domino_work(shape_, run); });
+  }
+
  private:
   arch::Domino shape_;
   train::BaseShare share_;

@@ -34,6 +34,12 @@ class Dspark : public BlockAlgorithm {
     return std::make_unique<train::DsparkObjective>(shape_, options_, gamma_, reference_quirks);
   }
 
+  std::function<uint64_t(const model::Tensors&)> work_bytes(const plan::Schedule& plan) const override {
+    return block_work(plan, model::kDsparkLabels, [this](const plan::BlockRun& run) {
+      return plan::dspark_work(shape_, run, {options_.asks_teacher(), options_.confidence_alpha != 0});
+    });
+  }
+
  private:
   arch::Dspark shape_;
   model::DsparkOptions options_;

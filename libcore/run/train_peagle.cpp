@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // sf-train peagle: what P-EAGLE adds to the training of a draft.
+#include <algorithm>
+#include <utility>
+
 #include "arch/peagle.h"
 #include "config/apply.h"
 #include "data/collate.h"
 #include "model/peagle.h"
+#include "plan/work.h"
 #include "run/entry.h"
 #include "run/vocabulary_algorithm.h"
 #include "train/peagle.h"
@@ -37,6 +41,25 @@ class Peagle : public VocabularyAlgorithm {
     data::Eagle3Shape shape{shape_.vocab, shape_.target_hidden, max_length, compute};
     return [shape, rule = rule_](std::span<const stream::Sample> samples) {
       return data::collate_peagle(samples, shape, rule);
+    };
+  }
+
+  std::function<uint64_t(const model::Tensors&)> work_bytes(const plan::Schedule& plan) const override {
+    return [this, &plan, spec = spec(), longest = int64_t{0}](const model::Tensors& micro_batch) mutable {
+      model::PeagleRows found = model::peagle_rows(micro_batch, shape_, vocabulary(), options_);
+      plan::PeagleBatch batch;
+      int64_t row = -1;
+      for (const model::PeagleRows::Row& each : found.rows) {
+        if (each.row != std::exchange(row, each.row)) batch.rows.emplace_back();
+        batch.rows.back().resize(static_cast<size_t>(each.depth) + 1);
+        ++batch.rows.back().back();
+        longest = std::max(longest, each.anchor + each.depth + 1);
+      }
+      for (size_t n = 0; n < found.label_depths.size(); ++n) {
+        if (n == 0 || found.label_depths[n] != found.label_depths[n - 1]) batch.labels.push_back(0);
+        ++batch.labels.back();
+      }
+      return plan::peagle_work(shape_, spec, plan, batch) + plan::rotary_bytes(shape_.head_dim, longest);
     };
   }
 

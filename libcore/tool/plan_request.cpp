@@ -103,27 +103,72 @@ void peagle(const Full& full) {
   arch::Peagle draft = arch::peagle_from_config(full.config);
   PlanRequest& request = full.request;
   config::Apply rows(full.settings, "every row", "data");
-  int64_t depths = rows.whole("training.num_depths"), sampled = 0;
+  int64_t depths = rows.whole("training.num_depths");
   double ratio = rows.number("training.down_sample_ratio"), least = rows.number("training.down_sample_ratio_min");
-  for (int64_t depth = 1; depth < depths; ++depth) {
-    double share = std::max(std::pow(ratio, static_cast<double>(depth)), least);
-    sampled += std::max<int64_t>(static_cast<int64_t>(static_cast<double>(request.width - depth) * share), 0);
-  }
-  request.lookups = full.tokens() + request.rows * sampled;
-  request.load.input_bytes += 2 * tensor_bytes(request.rows * sampled, Dtype::kI64);
+  std::vector<double> shares;
+  for (int64_t depth = 1; depth < depths; ++depth)
+    shares.push_back(std::max(std::pow(ratio, static_cast<double>(depth)), least));
+  plan::PeagleBatch batch = plan::full_peagle_batch(request.rows, request.width, shares);
+  request.lookups = batch.all();
+  request.load.input_bytes += 2 * tensor_bytes(batch.all() - batch.first(), Dtype::kI64);
   full.vocabulary_map(draft.vocab, draft.draft_vocab);
+  request.load.constant_bytes += plan::rotary_bytes(draft.head_dim, request.width + depths);
+  request.work = [draft, batch, spec = request.spec](const plan::Schedule& schedule) {
+    return plan::peagle_work(draft, spec, schedule, batch);
+  };
 }
+
+// What a draft of blocks holds in a round, and whether its first slot has a label.
+struct BlockWork {
+  std::function<uint64_t(const plan::BlockRun&)> bytes;
+  bool next = false;
+};
+
+BlockWork dflash_work(const Full& full) {
+  return {[draft = arch::dflash_from_config(full.config)](const auto& run) { return plan::dflash_work(draft, run); }};
+}
+
+BlockWork dflash2_work(const Full& full) {
+  bool alone = config::Apply(full.settings, "1 selector", "train").flag("training.dflash2_selector_stop_gradient");
+  return {[draft = arch::dflash2_from_config(full.config), alone](const auto& run) {
+    return plan::dflash2_work(draft, run, alone);
+  }};
+}
+
+BlockWork dspark_work(const Full& full) {
+  arch::Dspark draft = arch::dspark_from_config(full.config);
+  config::Apply terms(full.settings, "every slot", "train");
+  bool sure = terms.number("training.dspark_confidence_head_alpha") != 0 && draft.confidence;
+  bool teacher = terms.number("training.dspark_l1_loss_alpha") != 0 || sure;
+  return {[=](const auto& run) { return plan::dspark_work(draft, run, {teacher, sure}); }, true};
+}
+
+BlockWork domino_work(const Full& full) {
+  arch::Domino draft = arch::domino_from_config(full.config);
+  return {[draft](const auto& run) { return plan::domino_work(draft, run); }, draft.shift_label};
+}
+
+// A family without a line here is planned without its activations.
+constexpr std::pair<std::string_view, BlockWork (*)(const Full&)> kBlockWork[] = {
+    {"dflash", dflash_work}, {"dflash2", dflash2_work}, {"dspark", dspark_work}, {"domino", domino_work}};
 
 void blocks(const Full& full, const arch::Dflash& draft) {
   PlanRequest& request = full.request;
-  int64_t anchors = request.rows * config::Apply(full.settings, "every row", "data").whole("training.num_anchors");
-  request.lookups = anchors * draft.block;
-  request.load.input_bytes += tensor_bytes(anchors, Dtype::kI64) + tensor_bytes(draft.block, Dtype::kF32);
+  int64_t anchors = config::Apply(full.settings, "every row", "data").whole("training.num_anchors");
+  int64_t slots = request.rows * anchors * draft.block;
+  request.lookups = slots;
+  request.load.input_bytes +=
+      tensor_bytes(request.rows * anchors, Dtype::kI64) + tensor_bytes(draft.block, Dtype::kF32);
   request.load.constant_bytes = plan::rotary_bytes(draft.head_dim, request.width + draft.block);
-  if (request.algorithm != "dflash") return;  // the shadows know its heads alone
-  request.work = [draft, spec = request.spec,
-                  batch = plan::full_dflash_batch(draft, request.rows, request.width, anchors / request.rows)](
-                     const plan::Schedule& schedule) { return plan::dflash_work(draft, spec, schedule, batch); };
+  for (const auto& [name, read] : kBlockWork) {
+    if (name != request.algorithm) continue;
+    BlockWork work = read(full);
+    request.work = [bytes = work.bytes, spec = request.spec,
+                    batch = plan::full_dflash_batch(draft, request.rows, request.width, {anchors, work.next})](
+                       const plan::Schedule& schedule) {
+      return bytes({spec, schedule, batch});
+    };
+  }
 }
 
 // A new draft of the target, as plan.algorithm and [draft] say.

@@ -58,6 +58,20 @@ for ranks in 1 2; do
   hold "dflash-$ranks" $ranks "${dflash[@]}" --from features-dflash
   hold "sft-$ranks" $ranks "${sft[@]}" --set training.batch_size=2
 done
+# blocks KIND: a new draft, what it reads of the target, and its runs of one and two ranks.
+blocks() {
+  local kind=$1 ranks
+  sf-init draft "$kind" --target target --set draft.hidden_layers=2 --set draft.block_size=4 --set draft.sliding_window=3 -o "$kind-0" >/dev/null 2>err || { cat err; die "$kind"; }
+  sf-capture features -c run.toml --target target --draft "$kind-0" --data chats.jsonl -o "features-$kind" >/dev/null 2>err || { cat err; die "$kind"; }
+  for ranks in 1 2; do
+    hold "$kind-$ranks" $ranks sf-train "$kind" -c run.toml --draft "$kind-0" --from "features-$kind" --set training.num_anchors=3 --set training.max_steps=2 --set engine.mode=auto
+  done
+}
+for kind in dflash2 dspark domino; do blocks $kind; done
+sf-init draft peagle --target target --draft-vocab 64 --data chats.jsonl --set draft.hidden_layers=2 -o peagle0 >/dev/null 2>err || { cat err; die peagle; }
+for ranks in 1 2; do
+  hold "peagle-$ranks" $ranks sf-train peagle -c run.toml --draft peagle0 --from features --set training.num_depths=4 --set training.max_steps=2 --set engine.mode=auto
+done
 hold dflash-flat 2 "${dflash[@]}" --from features-dflash --set shard.backend=fsdp1 --set engine.mode=recompute
 hold dflash-tables 2 "${dflash[@]}" --from features-dflash --set shard.frozen_tables=target_embedding=rows,target_head=stream
 hold sft-replicate 2 "${sft[@]}" --set shard.backend=replicate --set engine.compute_dtype=bf16
