@@ -163,6 +163,16 @@ void set_look_up(Segment& segment) {
   };
 }
 
+// States of the slots with a label, where the segment reads which they are; else of all.
+void set_norm(Segment& segment, double eps) {
+  bool labels_alone = std::find(segment.reads.begin(), segment.reads.end(), "label_slots") != segment.reads.end();
+  segment.forward = [last = segment.reads[0], labels_alone, eps](const Tensors& p, const Tensors& in) {
+    at::Tensor read = in.at(last);
+    if (labels_alone) read = read.index_select(0, in.at("label_slots"));
+    return Tensors{{"states", ops::rms_norm(read, p.at("norm.weight"), eps)}};
+  };
+}
+
 }  // namespace
 
 std::vector<Segment> block_segments(const arch::ModelSpec& spec, const arch::Dflash& draft, BlockLabels labels,
@@ -181,6 +191,8 @@ std::vector<Segment> block_segments(const arch::ModelSpec& spec, const arch::Dfl
       segment.forward = Layer(draft, layer++, rotary, family);
     else if (part.name.starts_with("embed"))
       set_look_up(segment);
+    else if (part.name == "norm")
+      set_norm(segment, draft.rms_eps);
     else
       family.fill(segment);
     SF_ASSERT(segment.forward);

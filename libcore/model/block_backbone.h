@@ -41,7 +41,7 @@ using Around = std::function<at::Tensor(const Tensors& p, const std::string& mod
                                         const Sublayer& sublayer)>;
 
 struct BlockFamily {
-  std::function<void(Segment& segment)> fill;  // forward of the segments that are not the backbone's
+  std::function<void(Segment& segment)> fill;  // forward of the segments that are not the backbone's: heads and losses
   Around around;                               // may be empty
   double embedding_scale = 1;                  // of hidden.0, as the first layer reads it
 };
@@ -54,6 +54,7 @@ struct BlockFamily {
 //   "layers.i" hidden.i, context -> hidden.{i+1}. In a layer with a window w, slot o of a block at anchor a reads
 //   states
 //              from a + o - (w - 1) on, and the slots of its block up to itself; in others all of both
+//   "norm"     hidden.L -> states: [R,H] of the slots with a label if it reads label_slots, else [M,H] of all
 // Compute dtype is the parameters'; scores and soft-max are fp32. Requires at least one block (kSoftware). Errors:
 // those of arch::check_trainable.
 std::vector<Segment> block_segments(const arch::ModelSpec& spec, const arch::Dflash& draft, BlockLabels labels,

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "base/error.h"
-#include "ops/norm.h"
 
 namespace sf::model {
 namespace {
@@ -58,12 +57,7 @@ Tensors loss(const arch::Dflash& draft, const DflashOptions& options, const Tens
 }
 
 void fill(Segment& segment, const arch::Dflash& draft, const DflashOptions& options) {
-  if (segment.name == "norm")
-    segment.forward = [last = segment.reads[0], eps = draft.rms_eps](const Tensors& p, const Tensors& in) {
-      at::Tensor read = in.at(last).index_select(0, in.at("label_slots"));
-      return Tensors{{"states", ops::rms_norm(read, p.at("norm.weight"), eps)}};
-    };
-  else if (segment.name == "head")
+  if (segment.name == "head")
     segment = vocabulary_head_segment(std::move(segment), options.head_chunk);
   else
     segment.forward = [draft, options](const Tensors&, const Tensors& in) { return loss(draft, options, in); };

@@ -30,7 +30,6 @@ std::vector<double> dpace_weights(const DflashOptions& options, int64_t block, s
                                   std::span<const float> nll);
 
 // The segments of arch::describe_training(draft, tied): the backbone's (block_segments), then
-//   "norm"     hidden.L at label_slots -> states [R,H]
 //   "head"     states, label_ids -> nll F32 [R], top1 I64 [R]: the target's head (frozen)
 //   "loss"     nll and slot_weights F32 [K] -> loss F32 [] = sum of slot_weights[k] dpace nll; slot_sums F64 [K,3]:
 //   sums

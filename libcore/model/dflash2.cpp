@@ -15,7 +15,6 @@
 
 #include "base/error.h"
 #include "ops/linear.h"
-#include "ops/norm.h"
 
 namespace sf::model {
 namespace {
@@ -108,15 +107,7 @@ class Head {
 };
 
 void fill(Segment& segment, const arch::Dflash2& draft, const Dflash2Options& options) {
-  if (segment.name == "norm")
-    segment.forward = [last = segment.reads[0], eps = draft.rms_eps](const Tensors& p, const Tensors& in) {
-      at::Tensor read = in.at(last).index_select(0, in.at("label_slots"));
-      return Tensors{{"states", ops::rms_norm(read, p.at("norm.weight"), eps)}};
-    };
-  else
-    segment.forward = [draft, options](const Tensors& p, const Tensors& in) {
-      return Head(draft, options, p, in).run();
-    };
+  segment.forward = [draft, options](const Tensors& p, const Tensors& in) { return Head(draft, options, p, in).run(); };
 }
 
 }  // namespace

@@ -28,7 +28,6 @@ at::Tensor block_convolution(const at::Tensor& y, const at::Tensor& base, const 
 
 // The segments of arch::describe_training(draft, tied): the backbone's, with a convolution before and behind every
 // sublayer, their kernels made from the sublayer's normed input; then
-//   "norm"     hidden.L at label_slots -> states [R,H]
 //   "head"     slot_weights F32 [K], selector_share F32 [] -> loss F32 [] = sum over labels of slot_weights[k] dpace
 //   (CE +
 //              selector_share CE of the selector), slot_sums F64 [K, kDflash2Sums]. The selector adds <A[x] * P h,

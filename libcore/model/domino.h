@@ -22,7 +22,6 @@ BlockLabels domino_labels(const arch::Domino& draft);
 
 // The segments of arch::describe_training(draft, tied): the backbone's; "embed_tokens": rows of the target's embedding
 // of the blocks' gold tokens; then
-//   "norm"     hidden.L -> states [M,H], all slots
 //   "head"     slot_weights F32 [K], base_share F32 [] -> loss F32 [] = sum over labels of slot_weights[k] ((1 -
 //              base_share) CE of the corrected logits + base_share CE of the others), slot_sums F64 [K, kDominoSums].
 //              A GRU without biases reads the tokens before a slot's label; slots from first_corrected() on add

@@ -17,7 +17,6 @@
 #include <string>
 
 #include "ops/linear.h"
-#include "ops/norm.h"
 
 namespace sf::model {
 namespace {
@@ -145,14 +144,7 @@ class Head {
 };
 
 void fill(Segment& segment, const arch::Dspark& draft, const DsparkOptions& options) {
-  if (segment.name == "norm")
-    segment.forward = [last = segment.reads[0], eps = draft.rms_eps](const Tensors& p, const Tensors& in) {
-      return Tensors{{"states", ops::rms_norm(in.at(last), p.at("norm.weight"), eps)}};
-    };
-  else
-    segment.forward = [draft, options](const Tensors& p, const Tensors& in) {
-      return Head(draft, options, p, in).run();
-    };
+  segment.forward = [draft, options](const Tensors& p, const Tensors& in) { return Head(draft, options, p, in).run(); };
 }
 
 }  // namespace

@@ -25,7 +25,6 @@ enum DsparkSum { kCe, kCorrect, kL1, kConfidence, kDistance, kAgreement, kTeache
 inline constexpr int64_t kDsparkSums = 10;
 
 // The segments of arch::describe_training(draft, tied): the backbone's, then
-//   "norm"     hidden.L -> states [M,H], all slots
 //   "head"     final_norm [B,S,H] and slot_weights F32 [K] -> loss F32 [] = sum over labels of slot_weights[k]
 //   (ce_alpha
 //              CE + l1_alpha L1 + confidence_alpha BCE), slot_sums F64 [K, kDsparkSums]. The teacher of slot k is the

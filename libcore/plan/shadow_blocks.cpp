@@ -98,7 +98,8 @@ NamedShades BlockChain::context(const NamedShades& p) {
   return {{"context", ops_.norm(ops_.linear(read, p.at("fc.weight")), p.at("hidden_norm.weight"))}};
 }
 
-ShadowSegment BlockChain::normed(const arch::Segment& segment, bool labels_alone) {
+ShadowSegment BlockChain::norm(const arch::Segment& segment) {
+  bool labels_alone = std::find(segment.reads.begin(), segment.reads.end(), "label_slots") != segment.reads.end();
   return {[this, last = segment.reads[0], labels_alone](const auto& p, const auto& in) -> NamedShades {
             Shade read = in.at(last);
             if (labels_alone) read = ops_.index_select(read, run_.batch.labels);
@@ -120,6 +121,7 @@ ShadowSegment BlockChain::own(const arch::Segment& segment, int64_t& layer) {
   if (segment.name == "context") return {[this](const auto& p, const auto&) { return context(p); }, {}};
   if (segment.name.starts_with("layers."))
     return {Layer(ops_, d_, run_.batch, layer++).within(around_, embedding_scaled_), {}};
+  if (segment.name == "norm") return norm(segment);
   return {[this, rows = segment.writes[0]](const NamedShades& p, const NamedShades&) -> NamedShades {
             return {{rows, ops_.embedding(p.begin()->second, {run_.batch.blocks() * d_.block})}};
           },
@@ -131,7 +133,7 @@ uint64_t BlockChain::work(const Others& others) {
   int64_t layer = 0;
   for (const arch::Segment& segment : run_.spec.segments) {
     bool known = segment.name == "blocks" || segment.name == "context" || segment.name.starts_with("layers.") ||
-                 segment.name.starts_with("embed");
+                 segment.name.starts_with("embed") || segment.name == "norm";
     segments.push_back(known ? own(segment, layer) : others(segment));
   }
   ShadowPass(tape_, run_.spec, run_.plan, std::move(segments)).run({}, "loss");

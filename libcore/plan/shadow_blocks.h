@@ -27,14 +27,13 @@ class BlockChain {
   Tape& tape() { return tape_; }
   ShadowOps& ops() { return ops_; }
   Shade integers(int64_t count) { return tape_.make({count}, Dtype::kI64); }
-  // The segment "norm": the states of all slots, or of those with a label.
-  ShadowSegment normed(const arch::Segment& segment, bool labels_alone);
   // What is left of a loss once every label's terms are there.
   NamedShades sum_up(const Shades& terms, int64_t columns);
 
  private:
   NamedShades blocks();
   NamedShades context(const NamedShades& p);
+  ShadowSegment norm(const arch::Segment& segment);
   ShadowSegment own(const arch::Segment& segment, int64_t& layer);
 
   const arch::Dflash& d_;

@@ -15,7 +15,6 @@ class Heads {
   Heads(const arch::Dflash& draft, const BlockRun& run, BlockChain& chain) : d_(draft), run_(run), chain_(chain) {}
 
   ShadowSegment operator()(const arch::Segment& segment) {
-    if (segment.name == "norm") return chain_.normed(segment, true);
     if (segment.name == "head") return head();
     return {[this](const auto&, const auto& in) { return loss(in.at("nll")); }, {}};
   }

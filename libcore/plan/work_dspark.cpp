@@ -13,8 +13,7 @@ class DsparkWork {
       : d_(draft), run_(run), terms_(terms), chain_(draft, run), ops_(chain_.ops()) {}
 
   uint64_t run() {
-    return chain_.work([&](const arch::Segment& segment) -> ShadowSegment {
-      if (segment.name == "norm") return chain_.normed(segment, false);
+    return chain_.work([&](const arch::Segment&) -> ShadowSegment {
       return {[this](const NamedShades& p, const NamedShades& in) { return head(p, in.at("states")); }, {}};
     });
   }
