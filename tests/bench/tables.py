@@ -1,9 +1,10 @@
 """The reference's tables of backends and residencies, remade at a size of minutes (run.py --part tables).
 
 Random features in the shape of a draft (sf-capture features --synthetic), 6 epochs, batch 2 x accumulation 4 on every
-rank; the steady window is the last half of the steps. EAGLE3 and DFlash, each layout, each residency of its tables,
-from files; and through the pipe, one capture and three trainers, on the demo's prompts. The machine is what run.py says
-it is: one host, its processors shared by the ranks; the figures compare rows with each other, not with devices.
+rank; the steady window is the last half of the steps. Every draft that the reference timed, and DFlash; each layout, each
+residency of its tables, from files; and through the pipe, one capture and three trainers, on the demo's prompts. The
+machine is what run.py says it is: one host, its processors shared by the ranks; the figures compare rows with each other,
+not with devices.
 """
 import json
 import os
@@ -11,11 +12,12 @@ import statistics
 import subprocess
 import time
 
-ALGORITHMS = ("eagle3", "dflash")
+ALGORITHMS = ("eagle3", "dflash", "dflash2", "dspark")
 RESIDENCIES = {"eagle3": ("replicate", "shard", "embed_tokens=rows", "embed_tokens=host"),
-               "dflash": ("replicate", "shard", "rows+stream", "host")}  # one tied table
+               "dflash": ("replicate", "shard", "rows+stream", "host"),  # one tied table
+               "dflash2": ("replicate", "shard"), "dspark": ("replicate", "shard")}  # their heads are given it whole
 BACKENDS = ("fsdp1", "fsdp2", "replicate")
-EXTRA = {"eagle3": ["training.unroll=3"], "dflash": ["training.num_anchors=8"]}
+EXTRA = {"eagle3": ["training.unroll=3"], **dict.fromkeys(ALGORITHMS[1:], ["training.num_anchors=8"])}
 
 
 def train(a, algorithm, draft, source, run, ranks, settings, stdin=None):
