@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checkpoints against cp and plain reads: sf-init model of 2 GiB, sf-shard verify, opening a file of 10,000 tensors.
+"""Checkpoints against cp and plain reads: sf-init model of 2 GiB, sf-shard verify, save and load,
+opening a file of 10,000 tensors.
 
 checkpoints.py BUILD [GIB] [REPEAT]: runs alone; bench(a, work, rows) is called by run.py. Cold: the source's pages are
 dropped with POSIX_FADV_DONTNEED before each run. Memory: what sf-init says of its own high-water mark.
@@ -124,15 +125,18 @@ def bench_verify(rows, build, work, source, repeat):
     shutil.rmtree(work / "out")
 
 
-def bench_header(rows, build, work, repeat):
-    file = work / "many.safetensors"
-    write_file(file, {f"model.layers.{i // 10}.some_module_{i % 10}.weight": [4, 4] for i in range(10000)})
-    one = work / "one.safetensors"
-    write_file(one, {"w": [4, 4]})
-    diff = lambda path: timed([build / "bin/sf-shard", "diff", path, path])[0]  # noqa: E731
-    opened = [(diff(file) - diff(one)) / 2 for _ in range(repeat)]
-    print(f"{'10,000 tensors: open, read all':34} {statistics.median(opened) * 1000:.1f} ms  (opening alone: goal <= 5)")
-    rows.append({"name": "10,000 tensors", "unit": "s", "ours": opened, "goal": "<= 0.005"})
+def bench_files(rows, build, work, repeat):
+    """Save and load beside plain files, and opening 10,000 tensors, inside one process."""
+    done = subprocess.run([build / "tests/bench/checkpoint_bench", work, "512", str(max(repeat, 3))], check=True, capture_output=True)
+    said = json.loads(done.stdout)
+    for name, ours, theirs in (("save", "saved", "written"), ("load, warm", "loaded", "read")):
+        value = statistics.median(said[theirs]) / statistics.median(said[ours])
+        print(f"{name + ', 512 MiB, digests on':34} ours {statistics.median(said[ours]):.3f} s  plain {statistics.median(said[theirs]):.3f} s"
+              f"  speed ratio {value:5.2f}  (goal >= 0.8; n = {len(said[ours])})")
+        rows.append({"name": name, "unit": "s", "ours": said[ours], "peer": said[theirs], "peer_name": "plain file", "ratio": value,
+                     "goal": ">= 0.8"})
+    print(f"{'10,000 tensors opened':34} {statistics.median(said['opened']) * 1000:.1f} ms  (goal <= 5; n = {len(said['opened'])})")
+    rows.append({"name": "10,000 tensors opened", "unit": "s", "ours": said["opened"], "goal": "<= 0.005"})
 
 
 def bench(a, work, rows, gib=2):
@@ -141,7 +145,7 @@ def bench(a, work, rows, gib=2):
     print(f"checkpoint of {(source / 'model.safetensors').stat().st_size / 2**30:.2f} GiB in {work}; {os.cpu_count()} cores")
     bench_copy(rows, a.build, work, source, a.repeat)
     bench_verify(rows, a.build, work, source, a.repeat)
-    bench_header(rows, a.build, work, a.repeat)
+    bench_files(rows, a.build, work, a.repeat)
     shutil.rmtree(source)
 
 
