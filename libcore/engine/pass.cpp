@@ -4,11 +4,13 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/ones_like.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <utility>
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "engine/exchange.h"
 
 namespace sf::engine {
@@ -82,12 +84,18 @@ void Pass::drop_read(size_t s) {
 }
 
 void Pass::run_segment(size_t s, bool graph) {
+  const int64_t handles = store_.handles();
   model::Tensors inputs = inputs_of(s);
   model::Tensors outputs = call(s, inputs, graph);
   for (const std::string& name : segments_[s].writes) {
     put(name, outputs.at(name), graph && outputs.at(name).requires_grad());
   }
   if (graph) save(s, std::move(inputs), std::move(outputs));
+  outputs.clear();
+  if (saved_[s].outputs.empty())
+    check_handles(s, handles);
+  else
+    saved_[s].handles = store_.handles() - handles;
   drop_read(s);
 }
 
@@ -152,7 +160,13 @@ void Pass::add_gradient(const std::string& name, const at::Tensor& gradient) {
 model::Tensors Pass::call(size_t s, const model::Tensors& inputs, bool graph) const {
   const model::Segment& segment = segments_[s];
   c10::AutoGradMode mode(graph);
-  model::Tensors outputs = segment.forward(store_.parameters(s), inputs);
+  model::Tensors outputs;
+  try {
+    outputs = segment.forward(store_.parameters(s), inputs);
+  } catch (Error& error) {
+    error.add_context(fmt::format("segment {}", segment.name));
+    throw;
+  }
   for (const std::string& name : segment.writes) {
     auto found = outputs.find(name);
     SF_CHECK(found != outputs.end() && found->second.defined(), Exit::kSoftware, "segment {} did not write boundary {}",
@@ -165,6 +179,14 @@ model::Tensors Pass::call(size_t s, const model::Tensors& inputs, bool graph) co
 void Pass::check_output(size_t s, const std::string& name, const at::Tensor& value) const {
   SF_CHECK(!store_.owns(value), Exit::kSoftware, "segment {}: boundary {} lies in the memory of a parameter",
            segments_[s].name, name);
+}
+
+// A tensor that a segment keeps would read whatever lies in its slot by then.
+void Pass::check_handles(size_t s, int64_t wanted) const {
+  SF_CHECK(store_.handles() == wanted || fault("engine.kept_handles"), Exit::kSoftware,
+           "segment {} keeps {} handles on its parameters ({}) beyond its call, when what is read through them is no "
+           "longer theirs",
+           segments_[s].name, store_.handles() - wanted, fmt::join(segments_[s].parameters, ", "));
 }
 
 void Pass::seed(const std::string& loss) {
@@ -188,7 +210,11 @@ void Pass::backward(const std::string& loss) {
       continue;
     }
     std::optional<std::vector<at::Tensor>> gradients;
-    if (present_) gradients = differentiate(use->group);
+    if (present_) {
+      const int64_t handles = store_.handles() - saved_[use->group].handles;
+      gradients = differentiate(use->group);
+      check_handles(use->group, handles);
+    }
     if (!plan_.groups[use->group].fold_offsets.empty()) calls_.fold(use->group, std::move(gradients));
   }
 }

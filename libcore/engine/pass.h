@@ -39,6 +39,7 @@ class Pass {
     model::Tensors inputs;                // boundaries read: leaves of this segment's graph
     model::Tensors outputs;               // with their graph; empty if it is built again
     std::map<std::string, bool> spilled;  // inputs that are in the file, and whether they need a gradient
+    int64_t handles = 0;                  // on parameters, that the graph of `outputs` holds
   };
   Exchange* exchange_of(size_t s) const;
   model::Tensors inputs_of(size_t s) const;
@@ -52,6 +53,7 @@ class Pass {
   void add_gradient(const std::string& name, const at::Tensor& gradient);
   model::Tensors call(size_t s, const model::Tensors& inputs, bool graph) const;
   void check_output(size_t s, const std::string& name, const at::Tensor& value) const;
+  void check_handles(size_t s, int64_t wanted) const;
   std::vector<at::Tensor> differentiate(size_t s);
   void seed(const std::string& loss);
 

@@ -313,6 +313,13 @@ void Store::spread(comm::Group& column, const comm::Call& call) const {
   if (!spread_.empty()) column.all_gather(spread_, call);
 }
 
+int64_t Store::handles() const {
+  int64_t count = 0;
+  for (const at::Tensor* memory : {&arena_, &masters_, &frozen_})
+    count += static_cast<int64_t>(memory->storage().use_count());
+  return count;
+}
+
 bool Store::owns(const at::Tensor& tensor) const {
   const auto* at = static_cast<const std::byte*>(tensor.storage().data());
   auto inside = [&](const at::Tensor& memory) {

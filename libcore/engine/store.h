@@ -60,6 +60,8 @@ class Store {
   const model::Tensors& parameters(size_t group) const { return by_name_[group]; }
   const std::vector<at::Tensor>& leaves(size_t group) const { return trainable_[group]; }
   const std::vector<size_t>& trainable_members(size_t group) const { return trainable_parameters_[group]; }
+  // Tensors that share the memory of slots and stored parameters, the store's own among them.
+  int64_t handles() const;
   // True if the tensor's memory is a slot or a stored parameter.
   bool owns(const at::Tensor& tensor) const;
 

@@ -5,6 +5,8 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tensor/tensor.h"
@@ -12,7 +14,18 @@
 namespace sf::model {
 
 // Named tensors: parameters of a segment, or boundaries between segments.
-using Tensors = std::map<std::string, at::Tensor, std::less<>>;
+class Tensors : public std::map<std::string, at::Tensor, std::less<>> {
+ public:
+  using Named = std::map<std::string, at::Tensor, std::less<>>;
+  using Named::Named;
+  Tensors() = default;
+  Tensors(Named named) : Named(std::move(named)) {}  // NOLINT(google-explicit-constructor): the same, by name
+
+  // kSoftware naming what was asked for and what there is: a parameter that a segment does not declare, as a tied or a
+  // fused read of another's, is not gathered for it.
+  const at::Tensor& at(std::string_view name) const;
+  at::Tensor& at(std::string_view name);
+};
 
 // A segment that does nothing but use one frozen table, its only parameter, so that it may be done where the table
 // lives. kLookUp: reads ids I64 [n], writes rows [n, H]. kHead: reads states [R, H] and labels I64 [R], writes their

@@ -72,11 +72,11 @@ struct Step {
         std::copy_n(at<float>(file.view("weights/" + p.name)) + lo, hi - lo, to.begin());
       });
     }
-    data::Batch batch = data::collate_sft(samples(file), decoder.vocab, 0);
+    model::Tensors batch = data::collate_sft(samples(file), decoder.vocab, 0).tensors;
     train::SftObjective objective;
-    const std::vector<int64_t> counts = objective.counts(batch.tensors);
-    objective.weigh(batch.tensors, {counts});
-    loss = engine.round(batch.tensors, "loss", {"loss"}).at("loss").item<double>();
+    const std::vector<int64_t> counts = objective.counts(batch);
+    objective.weigh(batch, {counts});
+    loss = engine.round(batch, "loss", {"loss"}).at("loss").item<double>();
     labels = counts[0];
   }
   int64_t labels = 0;

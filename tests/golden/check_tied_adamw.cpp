@@ -70,11 +70,11 @@ struct Model {
       engine->load(p.name, [&](int64_t lo, int64_t hi, std::span<float> to) {
         std::copy_n(floats(file.view("weights/" + (p.name == kHead ? kEmbedding : p.name))) + lo, hi - lo, to.begin());
       });
-    data::Batch batch = data::collate_sft(samples(file), decoder.vocab, 0);
+    model::Tensors batch = data::collate_sft(samples(file), decoder.vocab, 0).tensors;
     train::SftObjective objective;
-    std::vector<int64_t> counts = objective.counts(batch.tensors);
-    objective.weigh(batch.tensors, {counts});
-    loss = engine->round(batch.tensors, "loss", {"loss"}).at("loss").item<double>();
+    std::vector<int64_t> counts = objective.counts(batch);
+    objective.weigh(batch, {counts});
+    loss = engine->round(batch, "loss", {"loss"}).at("loss").item<double>();
   }
 
   Outcome gradients(const std::string& kind) const {

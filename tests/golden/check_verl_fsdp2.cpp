@@ -47,12 +47,12 @@ class Run {
         std::copy(from + lo, from + hi, to.begin());
       });
     stream::Sample sample = sample_of(file_, group.rank());
-    data::Batch batch = data::collate_sft(std::span(&sample, 1), decoder_.vocab, 0);
+    model::Tensors batch = data::collate_sft(std::span(&sample, 1), decoder_.vocab, 0).tensors;
     train::SftObjective objective;
-    std::vector<int64_t> counts = objective.counts(batch.tensors);
+    std::vector<int64_t> counts = objective.counts(batch);
     group.all_reduce_sum(counts, {"labels of all ranks", Deadline::after(Seconds(60))});
-    objective.weigh(batch.tensors, {counts});
-    double loss = engine.round(batch.tensors, "loss", {"loss"}).at("loss").item<double>();
+    objective.weigh(batch, {counts});
+    double loss = engine.round(batch, "loss", {"loss"}).at("loss").item<double>();
     const Json& expected = case_.json.at("expected");
     double wanted = expected.at("loss_per_rank").as_array()[static_cast<size_t>(group.rank())].as_double();
     return first_failure({near("loss", 2 * loss, wanted, 1e-5), check_gradients(engine, spec_, file_),

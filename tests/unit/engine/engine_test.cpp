@@ -269,8 +269,8 @@ TEST(Errors, OfOneRankEndTheRoundOnAll) {
       if (code != Exit::kOk) throw Error(code, text);
     });
   };
-  EXPECT_EQ(outcome(run).second, "a target above 36");
-  EXPECT_NE(news.find("gave up: a target above 36; rank 0 waits in"), std::string::npos) << news;
+  EXPECT_EQ(outcome(run).second, "segment block.1: a target above 36");
+  EXPECT_NE(news.find("gave up: segment block.1: a target above 36; rank 0 waits in"), std::string::npos) << news;
 }
 
 size_t count_of(std::string_view text, std::string_view part) {

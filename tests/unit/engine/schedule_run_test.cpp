@@ -2,8 +2,11 @@
 // What a run does against what its plan says: calls, bytes, memory; and what is only bounded.
 #include <gtest/gtest.h>
 
+#include <ATen/ops/from_blob.h>
+
 #include <cmath>
 #include <filesystem>
+#include <functional>
 
 #include "base/error.h"
 #include "tensor/memory.h"
@@ -138,7 +141,8 @@ TEST(Poison, AReadOfAReleasedParameterShows) {
     at::Tensor stolen;
     auto embed = segments[1].forward, block = segments[2].forward;
     segments[1].forward = [&, embed](const model::Tensors& p, const model::Tensors& b) {
-      stolen = p.at("embed.weight").detach();
+      const at::Tensor& table = p.at("embed.weight");  // by its address: a handle would be found
+      stolen = at::from_blob(table.data_ptr(), table.sizes(), table.options().requires_grad(false));
       return embed(p, b);
     };
     segments[2].forward = [&, block](const model::Tensors& p, const model::Tensors& b) {
@@ -150,6 +154,52 @@ TEST(Poison, AReadOfAReleasedParameterShows) {
     toy::load(engine);
     EXPECT_TRUE(std::isnan(engine.round(toy::micro_batch(0), "loss", {"loss"}).at("loss").item<float>()));
   });
+}
+
+// What the second segment reads is changed by `spoil`, which may keep a tensor as long as the engine lives.
+using Spoil = std::function<void(std::vector<model::Segment>& segments, at::Tensor& kept)>;
+
+std::string refused(Mode mode, const Spoil& spoil) {
+  std::string text;
+  try {
+    comm::run_threads(2, [&](comm::Group& group) {
+      tensor::set_threads(1);
+      at::Tensor kept;
+      auto segments = toy::segments();
+      spoil(segments, kept);
+      Engine engine(group, toy::spec(), segments, {.schedule = {.mode = mode}});
+      toy::load(engine);
+      engine.round(toy::micro_batch(static_cast<size_t>(group.rank())), "loss", {"loss"});
+    });
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Exit::kSoftware);
+    text = error.what();
+  }
+  return text;
+}
+
+TEST(Reads, OfAParameterThatASegmentDoesNotDeclareAreRefusedByName) {
+  std::string text = refused(Mode::kKeep, [](std::vector<model::Segment>& segments, at::Tensor&) {
+    segments[2].forward = [block = segments[2].forward](const model::Tensors& p, const model::Tensors& b) {
+      auto out = block(p, b);
+      out["h.1"] = out["h.1"] + p.at("embed.weight").sum();  // as a fused or tied head reads its embedding's
+      return out;
+    };
+  });
+  EXPECT_NE(text.find("\"embed.weight\" is read where it is not given"), std::string::npos) << text;
+  EXPECT_NE(text.find(toy::segments()[2].name), std::string::npos) << text;
+}
+
+TEST(Reads, ThroughAHandleThatASegmentKeepsAreRefusedInEveryMode) {
+  for (Mode mode : {Mode::kKeep, Mode::kRecompute, Mode::kOffload}) {
+    std::string text = refused(mode, [](std::vector<model::Segment>& segments, at::Tensor& kept) {
+      segments[1].forward = [embed = segments[1].forward, &kept](const model::Tensors& p, const model::Tensors& b) {
+        if (!kept.defined()) kept = p.at("embed.weight").detach();
+        return embed(p, b);
+      };
+    });
+    EXPECT_NE(text.find("segment embed keeps 1 handles on its parameters (embed.weight)"), std::string::npos) << text;
+  }
 }
 
 TEST(Order, OfCallsThatDiffersIsRefusedWithBothDescriptions) {
