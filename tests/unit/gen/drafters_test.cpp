@@ -18,6 +18,7 @@
 #include "arch/peagle.h"
 #include "base/error.h"
 #include "ckpt/checkpoint.h"
+#include "fit.h"
 #include "gen/speculative.h"
 #include "model/dflash.h"
 #include "model/dflash2.h"
@@ -32,36 +33,38 @@ namespace {
 
 constexpr int64_t kBlock = 5, kPrompt = 13;
 
+constexpr int64_t kWords = 37;  // of the target; a draft's own are the odd ones
+
 template <typename Draft>
-Draft on_blocks() {
+Draft on_blocks(int64_t words) {
   Draft draft;
-  static_cast<arch::Dflash&>(draft) = arch::dflash_for_target(tiny::decoder(), 2);
-  draft.block = kBlock, draft.mask_token = 36;
+  static_cast<arch::Dflash&>(draft) = arch::dflash_for_target(tiny::decoder(words), 2);
+  draft.block = kBlock, draft.mask_token = words - 1;
   draft.windows = {6, 0}, draft.capture_layers = {1, 4};
   return draft;
 }
 
-arch::Dflash2 dflash2() {
-  auto draft = on_blocks<arch::Dflash2>();
+arch::Dflash2 dflash2(int64_t words = kWords) {
+  auto draft = on_blocks<arch::Dflash2>(words);
   draft.group = 8, draft.rank = 6, draft.top_k = 5, draft.softcap = 20, draft.embedding_scale = 1.5;
   return draft;
 }
 
-arch::Dspark dspark(arch::Markov markov) {
-  auto draft = on_blocks<arch::Dspark>();
+arch::Dspark dspark(arch::Markov markov, int64_t words = kWords) {
+  auto draft = on_blocks<arch::Dspark>(words);
   draft.markov = markov, draft.rank = 7, draft.confidence = draft.confidence_with_markov = true;
   return draft;
 }
 
-arch::Domino domino(bool shift) {
-  auto draft = on_blocks<arch::Domino>();
+arch::Domino domino(bool shift, int64_t words = kWords) {
+  auto draft = on_blocks<arch::Domino>(words);
   draft.projection = 9, draft.state = 10, draft.shift_label = shift;
   return draft;
 }
 
-arch::Peagle peagle() {
-  arch::Peagle draft = arch::peagle_for_target(tiny::decoder(), 18, 2);
-  draft.mask_token = 36, draft.capture_layers = {1, 2, 4}, draft.norm_before_residual = true;
+arch::Peagle peagle(int64_t words = kWords) {
+  arch::Peagle draft = arch::peagle_for_target(tiny::decoder(words), words / 2, 2);
+  draft.mask_token = words - 1, draft.capture_layers = {1, 2, 4}, draft.norm_before_residual = true;
   return draft;
 }
 
@@ -74,7 +77,7 @@ struct Case {
 };
 
 std::vector<Case> block_cases() {
-  auto plain = on_blocks<arch::Dflash>();
+  auto plain = on_blocks<arch::Dflash>(kWords);
   std::vector<Case> all{{"dflash", arch::dflash_to_config(plain), model::dflash_segments(plain, false), kBlock - 1},
                         {"dflash2", arch::dflash2_to_config(dflash2()), model::dflash2_segments(dflash2(), false),
                          kBlock - 1, model::kChosen}};
@@ -97,13 +100,14 @@ std::unique_ptr<Drafter> open(const Json& config, const Target& target, const Dr
   model::Tensors weights = parameters_of(config);
   std::vector<std::pair<std::string, TensorView>> tensors;
   for (const auto& [key, tensor] : weights) tensors.emplace_back(key, tensor::view(tensor));
+  const int64_t words = target.decoder().vocab, own = words / 2;
   std::vector<int64_t> offsets;
-  for (int64_t i = 0; i < 18; ++i) offsets.push_back(i + 1);  // the odd ids
-  std::vector<uint8_t> marks(37);
-  for (size_t i = 1; i < 37; i += 2) marks[i] = 1;
+  for (int64_t i = 0; i < own; ++i) offsets.push_back(i + 1);  // the odd ids
+  std::vector<uint8_t> marks(static_cast<size_t>(words));
+  for (size_t i = 1; i < marks.size(); i += 2) marks[i] = 1;
   if (config.contains("draft_vocab_size")) {
-    tensors.emplace_back("d2t", TensorView{reinterpret_cast<const std::byte*>(offsets.data()), Dtype::kI64, {18}});
-    tensors.emplace_back("t2d", TensorView{reinterpret_cast<const std::byte*>(marks.data()), Dtype::kBool, {37}});
+    tensors.emplace_back("d2t", TensorView{reinterpret_cast<const std::byte*>(offsets.data()), Dtype::kI64, {own}});
+    tensors.emplace_back("t2d", TensorView{reinterpret_cast<const std::byte*>(marks.data()), Dtype::kBool, {words}});
   }
   ckpt::Manifest manifest;
   manifest.kind = "draft";
@@ -247,6 +251,31 @@ TEST_P(EveryFamily, GivesThePlainTokensGreedily) {
         batched.batch = batch;
         EXPECT_EQ(answers([&](const auto& done) { speculate(target, *draft, prompts, batched, 4, done); }), plain);
       }
+  }
+}
+
+// One Markov walk, one selector's, one GRU's, and the two without a walk.
+TEST(Drafters, SampledTokensOfEveryFamilyFollowTheTargetsLaw) {
+  constexpr int64_t kFew = 6, kSamples = 2000;
+  Target target = tiny::target(Dtype::kF32, tiny::decoder(kFew));
+  const std::pair<const char*, Json> drafts[] = {{"dflash", arch::dflash_to_config(on_blocks<arch::Dflash>(kFew))},
+                                                 {"dflash2", arch::dflash2_to_config(dflash2(kFew))},
+                                                 {"dspark", arch::dspark_to_config(dspark(arch::Markov::kRnn, kFew))},
+                                                 {"domino", arch::domino_to_config(domino(true, kFew))},
+                                                 {"peagle", arch::peagle_to_config(peagle(kFew))}};
+  GenerateOptions options{
+      .sampling = {.temperature = 1.3, .top_p = 0.95, .seed = 17}, .max_new_tokens = 3, .batch = 64};
+  for (const auto& [name, config] : drafts) {
+    SCOPED_TRACE(name);
+    std::unique_ptr<Drafter> draft = open(config, target);
+    std::map<size_t, Completion> found;
+    SpeculativeStats stats = speculate(target, *draft, fit_prompts(kSamples), options, 2,
+                                       [&](const Completion& done) { found[done.prompt] = done; });
+    const Fit fit = fit_of(target, options, found);
+    ASSERT_GT(fit.cells, 20);
+    EXPECT_GT(stats.accepted[0], kSamples / 20);
+    EXPECT_GT(stats.tried[0] - stats.accepted[0], kSamples / 20);
+    EXPECT_LT(fit.chi_square, fit.most());
   }
 }
 

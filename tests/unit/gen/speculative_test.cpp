@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <numeric>
 
 #include "base/error.h"
 #include "ckpt/checkpoint.h"
+#include "fit.h"
 #include "tensor/compare.h"
 #include "tensor/convert.h"
 #include "tiny.h"
@@ -93,39 +93,13 @@ TEST(Speculation, SampledTokensFollowTheTargetsLaw) {
   Eagle3Draft draft = tiny::draft(target, 3);  // half of the law is out of the draft's reach
   GenerateOptions options{
       .sampling = {.temperature = 1.3, .top_p = 0.95, .seed = 17}, .max_new_tokens = 3, .batch = 64};
-  std::vector<Prompt> given;
-  for (int64_t i = 0; i < kSamples; ++i) given.push_back({static_cast<uint64_t>(i), {1, 2}});
   SpeculativeStats stats;
-  std::map<size_t, Completion> found = drafted(target, draft, given, options, 2, &stats);
-  std::map<std::vector<int32_t>, double> seen;
-  for (const auto& [index, completion] : found) seen[completion.ids] += 1;
-
-  auto law_after = [&](std::vector<int32_t> ids) {
-    Cache cache = target.make_cache(16);
-    at::Tensor states = target.prefill(cache, ids).final_norm;
-    at::Tensor logits = target.logits(states.narrow(0, states.size(0) - 1, 1));
-    return law_of({logits.const_data_ptr<float>(), kVocab}, options.sampling, ids);
-  };
-  double chi_square = 0, cells = 0;
-  const Law first = law_after({1, 2});
-  for (int32_t a : first.ids) {
-    const Law second = law_after({1, 2, a});
-    for (int32_t b : second.ids) {
-      const Law third = law_after({1, 2, a, b});
-      for (int32_t c : third.ids) {
-        const double wanted = kSamples * first.of(a) * second.of(b) * third.of(c);
-        const double difference = seen[{a, b, c}] - wanted;
-        if (wanted < 5) continue;  // the usual condition on a cell
-        chi_square += difference * difference / wanted;
-        ++cells;
-      }
-    }
-  }
-  ASSERT_GT(cells, 20);
+  std::map<size_t, Completion> found = drafted(target, draft, fit_prompts(kSamples), options, 2, &stats);
+  const Fit fit = fit_of(target, options, found);
+  ASSERT_GT(fit.cells, 20);
   EXPECT_GT(stats.accepted[0], kSamples / 20);
   EXPECT_GT(stats.tried[0] - stats.accepted[0], kSamples / 20);
-  // Mean `cells`, variance 2 `cells` at most: five standard deviations; the seed is fixed, so this does not flicker.
-  EXPECT_LT(chi_square, cells + 5 * std::sqrt(2 * cells));
+  EXPECT_LT(fit.chi_square, fit.most());
 }
 
 TEST(Speculation, SampledCompletionsDoNotDependOnTheBatch) {
