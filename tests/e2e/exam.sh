@@ -81,6 +81,12 @@ kill -TERM $pid; got=0; wait $pid || got=$?
 [ $got = 75 ] && [ "$(ls shared*)" = "$(printf 'shared.partial\nshared3.partial\nshared3.partial.1')" ] ||
   { ls; cat err; die "TERM ends two ranks with $got"; }
 gen "${long[@]}" --ranks 2 -o shared >/dev/null 2>err && cmp whole shared || { cat err; die "after TERM"; }
+for rank in 0 1; do  # as torchrun starts them, over the network
+  RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 9000)) \
+    timeout 100 sf-eval generate --target target --questions set.jsonl "${sampled[@]}" --set comm.group=gloo -o netted >/dev/null 2>err.$rank &
+done
+wait
+cmp one.jsonl netted && [ "$(ls netted*)" = netted ] || { cat err.0 err.1; die "two processes give other bytes"; }
 expect 64 gen --ranks 2; says "give it as -o FILE"
 expect 73 gen --ranks 2 -o shared; [ "$(grep -c error: err)" = 1 ] || { cat err; die "an error is told twice"; }
 
