@@ -95,7 +95,7 @@ void add_engine(std::vector<Key>& keys) {
   keys.insert(
       keys.end(),
       {
-          word("engine.device", "cpu", {"cpu", "cuda"}, "where the tensors live"),
+          word("engine.device", "cpu", {"cpu", "cuda"}, "where segments are computed; with cuda, shards and optimizer stay in the host's memory"),
           whole("engine.threads", 0, 0, 4096,
                 "threads a rank; 0: the CPUs it may use, divided by the ranks on this host"),
           word("engine.mode", "keep", {"keep", "recompute", "offload", "auto"},

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "engine/exchange.h"
 #include "engine/state.h"
+#include "tensor/device.h"
 #include "tensor/memory.h"
 
 namespace sf::engine {
@@ -17,6 +18,7 @@ Engine::~Engine() = default;
 
 void Engine::load(const std::string& parameter, const ReadInterval& read) {
   state_->slots.forget();
+  state_->copies.forget();
   size_t index = state_->store.index_of(parameter);
   state_->store.load(index, read);
   state_->hosts.load(index, read);
@@ -78,7 +80,8 @@ MemoryReport Engine::predicted() const {
 }
 
 MemoryReport Engine::measured() const {
-  return {state_->at_rest_bytes, tensor::memory().peak, 0, state_->spilled_bytes()};
+  return {state_->at_rest_bytes, tensor::memory().peak, 0, state_->spilled_bytes(),
+          tensor::device_peak(state_->options.device)};
 }
 
 std::vector<std::string> Engine::host_lines() const {

@@ -32,6 +32,9 @@ struct EngineOptions {
   std::filesystem::path host_dir = "/tmp";         // where a parameter of residency host has its file without a name
   std::map<std::string, HostSource> host_sources;  // of those whose values a file holds, in the type of the plan
   std::filesystem::path spill_dir;                 // where mode offload keeps boundaries, in a file without a name
+  // Where segments are computed. Shards, moments, sums and folds stay on the host: a segment's parameters are copied to
+  // the device for its turn, its gradients back; frozen parameters that are whole on this rank are copied once.
+  at::Device device = at::kCPU;
   // Segments that are exchanged, by name; shared because options are copied.
   std::map<std::string, std::shared_ptr<Exchange>> exchanges;
 };
@@ -55,9 +58,9 @@ struct StepTimes {
 
 // Four numbers kept apart; predicted by the plan, measured by the allocator's counters (process wide; zero unless
 // tensor::install_allocator() was called). At rest: what the engine holds between steps, slots and reduce buffer
-// included. The predicted peak is without activations and boundaries.
+// included. The predicted peak is without activations and boundaries. Off the CPU, the device's peak is measured apart.
 struct MemoryReport {
-  uint64_t at_rest = 0, peak_allocated = 0, host = 0, disk = 0;
+  uint64_t at_rest = 0, peak_allocated = 0, host = 0, disk = 0, device_peak = 0;
 };
 
 // The plan an engine of `world` ranks would follow; needs no group. Errors: those of plan::make_schedule.

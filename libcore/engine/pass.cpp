@@ -12,16 +12,18 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "engine/exchange.h"
+#include "tensor/device.h"
 
 namespace sf::engine {
 
 Pass::Pass(const plan::Schedule& plan, const std::vector<model::Segment>& segments, const EngineOptions& options,
-           const Store& store, Spill& spill, PassCalls calls)
+           const Store& store, Places places, PassCalls calls)
     : plan_(plan),
       segments_(segments),
       options_(options),
       store_(store),
-      spill_(spill),
+      copies_(places.copies),
+      spill_(places.spill),
       calls_(std::move(calls)),
       saved_(segments.size()) {
   for (size_t s = 0; s < segments_.size(); ++s) {
@@ -49,7 +51,7 @@ void Pass::forward(const std::optional<model::Tensors>& inputs, bool graph, cons
   for (const std::string& name : keep) {
     auto found = boundaries_.find(name);
     SF_CHECK(found != boundaries_.end(), Exit::kSoftware, "no segment writes boundary {}", name);
-    kept_[name] = found->second.detach();
+    kept_[name] = tensor::on_host(found->second.detach());
   }
 }
 
@@ -86,11 +88,12 @@ void Pass::drop_read(size_t s) {
 void Pass::run_segment(size_t s, bool graph) {
   const int64_t handles = store_.handles();
   model::Tensors inputs = inputs_of(s);
-  model::Tensors outputs = call(s, inputs, graph);
+  std::optional<Leaves> copies = copies_.bring(s);
+  model::Tensors outputs = call(s, inputs, used(s, copies), graph);
   for (const std::string& name : segments_[s].writes) {
     put(name, outputs.at(name), graph && outputs.at(name).requires_grad());
   }
-  if (graph) save(s, std::move(inputs), std::move(outputs));
+  if (graph) save(s, std::move(inputs), std::move(outputs), std::move(copies));
   outputs.clear();
   if (saved_[s].outputs.empty())
     check_handles(s, handles);
@@ -99,12 +102,13 @@ void Pass::run_segment(size_t s, bool graph) {
   drop_read(s);
 }
 
-void Pass::save(size_t s, model::Tensors inputs, model::Tensors outputs) {
+void Pass::save(size_t s, model::Tensors inputs, model::Tensors outputs, std::optional<Leaves> leaves) {
   Saved& saved = saved_[s];
   // Backward begins with the last segment: its graph is still fresh in any mode.
   if (plan_.groups[s].mode == Mode::kKeep || s + 1 == segments_.size()) {
     std::erase_if(inputs, [](const auto& input) { return !input.second.requires_grad(); });
     saved.outputs = std::move(outputs);
+    saved.leaves = std::move(leaves);
   } else if (plan_.groups[s].mode == Mode::kOffload) {
     for (auto& [name, value] : inputs) {
       if (!written_.contains(name)) continue;  // of the micro-batch: its owner holds it anyway
@@ -157,12 +161,12 @@ void Pass::add_gradient(const std::string& name, const at::Tensor& gradient) {
 }
 
 // Mode recompute builds the graph and drops it, so that both modes run the same operators and give the same bits.
-model::Tensors Pass::call(size_t s, const model::Tensors& inputs, bool graph) const {
+model::Tensors Pass::call(size_t s, const model::Tensors& inputs, const Leaves& leaves, bool graph) const {
   const model::Segment& segment = segments_[s];
   c10::AutoGradMode mode(graph);
   model::Tensors outputs;
   try {
-    outputs = segment.forward(store_.parameters(s), inputs);
+    outputs = segment.forward(leaves.by_name, inputs);
   } catch (Error& error) {
     error.add_context(fmt::format("segment {}", segment.name));
     throw;
@@ -221,7 +225,13 @@ void Pass::backward(const std::string& loss) {
 
 std::vector<at::Tensor> Pass::differentiate(size_t s) {
   Saved saved = take_saved(s);
-  const std::vector<at::Tensor>& leaves = store_.leaves(s);
+  bool reached = false;
+  for (const std::string& name : segments_[s].writes) reached |= gradients_.contains(name);
+  if (reached && saved.outputs.empty()) {
+    saved.leaves = copies_.bring(s);
+    saved.outputs = call(s, saved.inputs, used(s, saved.leaves), true);
+  }
+  const std::vector<at::Tensor>& leaves = used(s, saved.leaves).trainable;
   std::vector<at::Tensor> roots, seeds, inputs = leaves;
   std::vector<std::string> names;
   for (const auto& [name, value] : saved.inputs) {
@@ -229,9 +239,6 @@ std::vector<at::Tensor> Pass::differentiate(size_t s) {
     inputs.push_back(value);
     names.push_back(name);
   }
-  bool reached = false;
-  for (const std::string& name : segments_[s].writes) reached |= gradients_.contains(name);
-  if (reached && saved.outputs.empty()) saved.outputs = call(s, saved.inputs, true);
   for (const std::string& name : segments_[s].writes) {
     auto gradient = gradients_.find(name);
     if (gradient == gradients_.end()) continue;
@@ -247,6 +254,8 @@ std::vector<at::Tensor> Pass::differentiate(size_t s) {
     if (result[leaves.size() + i].defined()) add_gradient(names[i], result[leaves.size() + i]);
   }
   result.resize(leaves.size());
+  for (at::Tensor& gradient : result)
+    if (gradient.defined()) gradient = tensor::on_host(gradient);
   return result;
 }
 

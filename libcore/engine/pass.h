@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/copies.h"
 #include "engine/engine.h"
 #include "engine/spill.h"
 #include "engine/store.h"
@@ -26,8 +27,12 @@ struct PassCalls {
 class Pass {
  public:
   // All but `calls` outlives the pass.
+  struct Places {
+    Copies& copies;
+    Spill& spill;
+  };
   Pass(const plan::Schedule& plan, const std::vector<model::Segment>& segments, const EngineOptions& options,
-       const Store& store, Spill& spill, PassCalls calls);
+       const Store& store, Places places, PassCalls calls);
 
   // `inputs`: boundaries given from outside, or nothing. With `graph`, what backward() needs is kept.
   void forward(const std::optional<model::Tensors>& inputs, bool graph, const std::vector<std::string>& keep);
@@ -38,20 +43,24 @@ class Pass {
   struct Saved {
     model::Tensors inputs;                // boundaries read: leaves of this segment's graph
     model::Tensors outputs;               // with their graph; empty if it is built again
+    std::optional<Leaves> leaves;         // of that graph, if they are copies
     std::map<std::string, bool> spilled;  // inputs that are in the file, and whether they need a gradient
     int64_t handles = 0;                  // on parameters, that the graph of `outputs` holds
   };
   Exchange* exchange_of(size_t s) const;
   model::Tensors inputs_of(size_t s) const;
   void run_segment(size_t s, bool graph);
-  void save(size_t s, model::Tensors inputs, model::Tensors outputs);
+  void save(size_t s, model::Tensors inputs, model::Tensors outputs, std::optional<Leaves> leaves);
   Saved take_saved(size_t s);
   void exchange_forward(size_t s, bool graph);
   void exchange_backward(size_t s);
   void put(const std::string& name, const at::Tensor& value, bool graph);
   void drop_read(size_t s);
   void add_gradient(const std::string& name, const at::Tensor& gradient);
-  model::Tensors call(size_t s, const model::Tensors& inputs, bool graph) const;
+  const Leaves& used(size_t s, const std::optional<Leaves>& copies) const {
+    return copies ? *copies : store_.leaves(s);
+  }
+  model::Tensors call(size_t s, const model::Tensors& inputs, const Leaves& leaves, bool graph) const;
   void check_output(size_t s, const std::string& name, const at::Tensor& value) const;
   void check_handles(size_t s, int64_t wanted) const;
   std::vector<at::Tensor> differentiate(size_t s);
@@ -61,6 +70,7 @@ class Pass {
   const std::vector<model::Segment>& segments_;
   const EngineOptions& options_;
   const Store& store_;
+  Copies& copies_;
   Spill& spill_;
   PassCalls calls_;
   bool present_ = false;

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "plan/schedule.h"
+#include "tensor/device.h"
 
 namespace sf::engine {
 
@@ -31,12 +32,12 @@ void Spill::open() {
 void Spill::put(const std::string& name, const at::Tensor& value) {
   if (has(name)) return;
   open();
-  at::Tensor bytes = value.contiguous();
+  at::Tensor bytes = tensor::on_host(value).contiguous();
   const auto* from = static_cast<const std::byte*>(bytes.const_data_ptr());
   SF_CHECK(::lseek(file_.get(), static_cast<off_t>(end_), SEEK_SET) >= 0, Exit::kIo, "{}: {}", dir_.string(),
            errno_text(errno));
   write_all(file_.get(), std::span(from, bytes.nbytes()), dir_);
-  kept_[name] = {end_, value.sizes().vec(), value.scalar_type()};
+  kept_[name] = {end_, value.sizes().vec(), value.scalar_type(), value.device()};
   end_ += plan::align_up(bytes.nbytes());
   peak_ = std::max(peak_, end_);
 }
@@ -46,7 +47,7 @@ at::Tensor Spill::get(const std::string& name) const {
   at::Tensor value = at::empty(kept.shape, at::TensorOptions().dtype(kept.type));
   auto* to = static_cast<std::byte*>(value.mutable_data_ptr());
   pread_exact(file_.get(), std::span(to, value.nbytes()), kept.offset, dir_);
-  return value;
+  return kept.device.is_cpu() ? value : value.to(kept.device);
 }
 
 void Spill::clear() {

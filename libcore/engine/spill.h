@@ -29,6 +29,7 @@ class Spill {
     uint64_t offset = 0;
     std::vector<int64_t> shape;
     at::ScalarType type = at::kFloat;
+    at::Device device = at::kCPU;  // where it was, and where get() puts it
   };
   void open();
   std::filesystem::path dir_;

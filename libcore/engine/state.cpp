@@ -42,13 +42,14 @@ Engine::State::State(comm::Group& g, const arch::ModelSpec& spec, std::vector<mo
       before_bytes(tensor::memory().allocated),
       hosts(plan, g, {options.host_sources, options.host_dir, options.call_deadline_s}),
       store(plan, spec, segments, g.rank()),
+      copies(store, options.device),
       at_rest_bytes(tensor::memory().allocated - before_bytes),
       slots(plan),
       spill_(options.spill_dir),
       uses_(plan.parameters.size(), 0),
       filled_(plan.groups.size(), 0),
       lane_(plan.options.prefetch > 0 && g.world() > 1) {
-  TableOptions tables{options.call_deadline_s, &hosts, &times.communication};
+  TableOptions tables{options.call_deadline_s, &hosts, &times.communication, options.device};
   options.exchanges.merge(table_exchanges(plan, segments, spec, group, tables));
   for (size_t p = 0; p < plan.parameters.size(); ++p)
     if (hosts.table(p).defined()) store.lend(p, hosts.table(p));
@@ -158,7 +159,7 @@ model::Tensors Engine::State::pass(const std::optional<model::Tensors>& micro_ba
     check_ready();
     PassCalls calls{[this](int64_t time, int64_t end) { prepare(time, end); },
                     [this](size_t g, auto gradients) { fold(g, std::move(gradients)); }};
-    Pass pass(plan, segments, options, store, spill_, calls);
+    Pass pass(plan, segments, options, store, {copies, spill_}, calls);
     double start = monotonic_s(), waited = times.communication;
     pass.forward(micro_batch, loss != nullptr, keep);
     double turn = monotonic_s(), waited_forward = times.communication - waited;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/copies.h"
 #include "engine/engine.h"
 #include "engine/host_tables.h"
 #include "engine/lane.h"
@@ -35,6 +36,7 @@ class Engine::State {
   uint64_t before_bytes;  // in tensors of this process before the store
   HostTables hosts;
   Store store;
+  Copies copies;
   uint64_t at_rest_bytes;  // measured: what the store took
   plan::Slots slots;
   int64_t steps_done = 0;

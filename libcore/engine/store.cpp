@@ -93,18 +93,17 @@ void Store::make_leaves(const std::vector<model::Segment>& segments) {
   c10::AutoGradMode no_grad(false);
   for (size_t g = 0; g < plan_.groups.size(); ++g) {
     std::map<size_t, at::Tensor> leaf;
-    trainable_.emplace_back();
+    Leaves& leaves = leaves_.emplace_back();
     trainable_parameters_.emplace_back();
     for (const plan::Member& member : plan_.groups[g].members) {
       leaf[member.parameter] = leaf_of(g, member);
       if (!plan_.parameters[member.parameter].trainable) continue;
-      trainable_[g].push_back(leaf[member.parameter]);
+      leaves.trainable.push_back(leaf[member.parameter]);
       trainable_parameters_[g].push_back(member.parameter);
     }
-    by_name_.emplace_back();
     for (const std::string& name : segments[g].parameters) {
       auto found = leaf.find(index_of(name));
-      if (found != leaf.end()) by_name_[g][name] = found->second;
+      if (found != leaf.end()) leaves.by_name[name] = found->second;
     }
   }
 }
@@ -140,7 +139,7 @@ void Store::lend(size_t parameter, const at::Tensor& whole) {
                "residency",
                plan_.parameters[parameter].name, name_of(plan_.parameters[parameter].compute), segments_[g].name,
                name_of(plan_.options.compute));
-      by_name_[g][name] = whole;
+      leaves_[g].by_name[name] = whole;
     }
   }
 }
@@ -320,14 +319,23 @@ int64_t Store::handles() const {
   return count;
 }
 
-bool Store::owns(const at::Tensor& tensor) const {
+namespace {
+
+bool lies_in(const at::Tensor& memory, const at::Tensor& tensor) {
   const auto* at = static_cast<const std::byte*>(tensor.storage().data());
-  auto inside = [&](const at::Tensor& memory) {
-    const auto* begin = static_cast<const std::byte*>(memory.const_data_ptr());
-    return at >= begin && at < begin + memory.nbytes();
-  };
-  return at != nullptr &&
-         (inside(arena_) || inside(masters_) || inside(frozen_) || std::any_of(lent_.begin(), lent_.end(), inside));
+  const auto* begin = static_cast<const std::byte*>(memory.const_data_ptr());
+  return at != nullptr && at >= begin && at < begin + memory.nbytes();
+}
+
+}  // namespace
+
+bool Store::owns(const at::Tensor& tensor) const {
+  return lies_in(arena_, tensor) || lies_in(masters_, tensor) || is_fixed(tensor);
+}
+
+bool Store::is_fixed(const at::Tensor& tensor) const {
+  auto holds = [&](const at::Tensor& lent) { return lies_in(lent, tensor); };
+  return lies_in(frozen_, tensor) || std::any_of(lent_.begin(), lent_.end(), holds);
 }
 
 }  // namespace sf::engine

@@ -17,6 +17,12 @@
 
 namespace sf::engine {
 
+// What a segment computes with: its parameters under the names it uses, and those that train in the order of the fold.
+struct Leaves {
+  model::Tensors by_name;
+  std::vector<at::Tensor> trainable;
+};
+
 using ReadInterval = std::function<void(int64_t lo, int64_t hi, std::span<float> to)>;
 
 class Store {
@@ -56,14 +62,13 @@ class Store {
   void spread(comm::Group& column, const comm::Call& call) const;
   void poison(uint64_t begin, uint64_t end) const;  // bytes of the arena, with NaN
 
-  // A segment's parameters under the names it uses; and its trainable leaves, in the order of the fold.
-  const model::Tensors& parameters(size_t group) const { return by_name_[group]; }
-  const std::vector<at::Tensor>& leaves(size_t group) const { return trainable_[group]; }
+  const Leaves& leaves(size_t group) const { return leaves_[group]; }
   const std::vector<size_t>& trainable_members(size_t group) const { return trainable_parameters_[group]; }
   // Tensors that share the memory of slots and stored parameters, the store's own among them.
   int64_t handles() const;
-  // True if the tensor's memory is a slot or a stored parameter.
+  // True if the tensor's memory is a slot or a stored parameter; or one that only load() changes.
   bool owns(const at::Tensor& tensor) const;
+  bool is_fixed(const at::Tensor& tensor) const;
 
  private:
   // One member's part of a gather: what this rank gives already lies in its stored place, or is converted into the
@@ -98,8 +103,7 @@ class Store {
   at::Tensor masters_, exp_avg_, exp_avg_sq_, accumulators_, sums_;  // fp32, flat
   at::Tensor frozen_, arena_;                                        // bytes
   std::vector<at::Tensor> lent_;
-  std::vector<model::Tensors> by_name_;
-  std::vector<std::vector<at::Tensor>> trainable_;
+  std::vector<Leaves> leaves_;
   std::vector<std::vector<size_t>> trainable_parameters_;
   std::vector<Gather> gathers_;
   std::vector<std::vector<size_t>> spread_sizes_;

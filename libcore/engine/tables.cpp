@@ -13,6 +13,7 @@
 #include "base/fault.h"
 #include "ops/vocabulary_head.h"
 #include "tensor/convert.h"
+#include "tensor/device.h"
 
 namespace sf::engine {
 namespace {
@@ -39,6 +40,10 @@ class Table {
   virtual void visit(const Store& store, int64_t chunk, const Use& use) = 0;
   virtual void end_window() {}
   const std::string& name() const { return held_.name; }
+  // Where the rows are wanted; nothing is copied if they are there.
+  at::Tensor at_use(const at::Tensor& rows) const {
+    return rows.device() == options_.device ? rows : rows.to(options_.device);
+  }
   int64_t rows() const { return held_.shape[0]; }
 
  protected:
@@ -81,13 +86,13 @@ class Table {
   TableOptions options_;
 };
 
-// shard: gathered at its first use in a window, given up at the window's end.
+// shard: gathered (and brought to the device) at its first use in a window, given up at the window's end.
 class SharedOut : public Table {
  public:
   using Table::Table;
   at::Tensor look_up(const Store& store, const at::Tensor& ids) override {
     const at::Tensor& table = whole(store);
-    return ids.defined() ? at::embedding(table, ids) : at::Tensor();
+    return ids.defined() ? at::embedding(table, tensor::beside(ids, table)) : at::Tensor();
   }
   void visit(const Store& store, int64_t chunk, const Use& use) override {
     const at::Tensor& table = whole(store);
@@ -102,6 +107,7 @@ class SharedOut : public Table {
     if (whole_.defined()) return whole_;
     whole_ = at::empty({rows(), width()}, type());
     gather(store, 0, rows(), whole_, "gather " + name());
+    whole_ = at_use(whole_);
     return whole_;
   }
   at::Tensor whole_;
@@ -240,10 +246,10 @@ class LookUp : public TableExchange {
   using TableExchange::TableExchange;
   model::Tensors forward(const Store& store, const model::Tensors* inputs, bool) override {
     at::Tensor ids;
-    if (inputs) ids = inputs->at(segment_.reads[0]).to(at::kLong).contiguous();
+    if (inputs) ids = tensor::on_host(inputs->at(segment_.reads[0])).to(at::kLong).contiguous();
     at::Tensor rows = table_->look_up(store, ids);
     if (!inputs) return {};
-    return {{segment_.writes[0], rows}};
+    return {{segment_.writes[0], table_->at_use(rows)}};
   }
   model::Tensors backward(const Store&, const model::Tensors*) override { return {}; }
 };
@@ -265,7 +271,9 @@ class Head : public TableExchange {
     bool asked = gradients && upstream != gradients->end();
     Use use;
     if (asked)
-      use = [&](int64_t first, const at::Tensor& rows) { head_->differentiate(upstream->second, first, rows); };
+      use = [&](int64_t first, const at::Tensor& rows) {
+        head_->differentiate(upstream->second, first, table_->at_use(rows));
+      };
     table_->visit(store, segment_.table->chunk, use);
     if (!asked) return {};
     model::Tensors out{{segment_.reads[0], head_->gradient()}};
@@ -275,7 +283,7 @@ class Head : public TableExchange {
 
  private:
   Use see() {
-    return [this](int64_t first, const at::Tensor& rows) { head_->see(first, rows); };
+    return [this](int64_t first, const at::Tensor& rows) { head_->see(first, table_->at_use(rows)); };
   }
   std::optional<ops::VocabularyHead> head_;
 };

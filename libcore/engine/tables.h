@@ -17,6 +17,7 @@ struct TableOptions {
   double call_deadline_s = 120;
   const HostTables* hosts = nullptr;  // of the same plan
   double* communication_s = nullptr;  // where waiting for others is added
+  at::Device device = at::kCPU;       // where rows are wanted
 };
 
 // What stands in for the segments that call a table (model::TableCall) which is not whole on every rank; by segment.

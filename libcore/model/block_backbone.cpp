@@ -16,6 +16,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/swiglu.h"
+#include "tensor/device.h"
 
 namespace sf::model {
 namespace {
@@ -43,8 +44,10 @@ Tensors lay_out(const arch::Dflash& draft, BlockLabels labels, const Tensors& in
 
 Tensors context(const arch::Dflash& draft, const Tensors& p, const Tensors& in) {
   const at::Tensor& states = in.at("hidden_states");
-  at::Tensor read = states.reshape({-1, states.size(-1)}).index_select(0, in.at("context_rows"));
-  return {{"context", ops::rms_norm(ops::linear(read, p.at("fc.weight")), p.at("hidden_norm.weight"), draft.rms_eps)}};
+  const at::Tensor& weight = p.at("fc.weight");
+  at::Tensor read = tensor::select(states.reshape({-1, states.size(-1)}), 0, in.at("context_rows"));
+  return {{"context", ops::rms_norm(ops::linear(tensor::beside(read, weight), weight), p.at("hidden_norm.weight"),
+                                    draft.rms_eps)}};
 }
 
 // The blocks of one row of the batch, and where their slots and their context lie among all.
@@ -159,7 +162,8 @@ class Layer {
 void set_look_up(Segment& segment) {
   segment.table = TableCall{TableCall::Kind::kLookUp};
   segment.forward = [ids = segment.reads[0], rows = segment.writes[0]](const Tensors& p, const Tensors& in) {
-    return Tensors{{rows, at::embedding(p.at(arch::kTargetEmbedding), in.at(ids))}};
+    const at::Tensor& table = p.at(arch::kTargetEmbedding);
+    return Tensors{{rows, at::embedding(table, tensor::beside(in.at(ids), table))}};
   };
 }
 
@@ -168,7 +172,7 @@ void set_norm(Segment& segment, double eps) {
   bool labels_alone = std::find(segment.reads.begin(), segment.reads.end(), "label_slots") != segment.reads.end();
   segment.forward = [last = segment.reads[0], labels_alone, eps](const Tensors& p, const Tensors& in) {
     at::Tensor read = in.at(last);
-    if (labels_alone) read = read.index_select(0, in.at("label_slots"));
+    if (labels_alone) read = tensor::select(read, 0, in.at("label_slots"));
     return Tensors{{"states", ops::rms_norm(read, p.at("norm.weight"), eps)}};
   };
 }

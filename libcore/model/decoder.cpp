@@ -16,6 +16,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/swiglu.h"
+#include "tensor/device.h"
 
 namespace sf::model {
 namespace {
@@ -143,7 +144,8 @@ class Layer {
 };
 
 Tensors embed(const Tensors& parameters, const Tensors& boundaries) {
-  return {{hidden_name(0), at::embedding(need(parameters, "model.embed_tokens.weight"), need(boundaries, "ids"))}};
+  const at::Tensor& table = need(parameters, "model.embed_tokens.weight");
+  return {{hidden_name(0), at::embedding(table, tensor::beside(need(boundaries, "ids"), table))}};
 }
 
 Tensors head(const arch::Decoder& decoder, const Tensors& parameters, const Tensors& boundaries) {

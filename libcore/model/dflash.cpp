@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "tensor/device.h"
 
 namespace sf::model {
 namespace {
@@ -40,9 +41,10 @@ struct Block {
 
 Tensors loss(const arch::Dflash& draft, const DflashOptions& options, const Tensors& in) {
   const at::Tensor &nll = in.at("nll"), &offsets = in.at("label_offsets"), &slots = in.at("label_slots");
-  at::Tensor right = in.at("top1").eq(in.at("label_ids")), sums = at::zeros({draft.block, 3}, at::kDouble);
+  at::Tensor right = tensor::on_host(in.at("top1")).eq(in.at("label_ids")), known = tensor::on_host(nll),
+             sums = at::zeros({draft.block, 3}, at::kDouble);
   auto count = static_cast<size_t>(nll.size(0));
-  std::span<const float> each(nll.const_data_ptr<float>(), count);
+  std::span<const float> each(known.const_data_ptr<float>(), count);
   std::vector<double> own = dpace_weights(options, draft.block, {slots.const_data_ptr<int64_t>(), count}, each);
   at::Tensor weights = in.at("slot_weights").index_select(0, offsets);
   float* weight = weights.mutable_data_ptr<float>();
@@ -53,7 +55,7 @@ Tensors loss(const arch::Dflash& draft, const DflashOptions& options, const Tens
     row[1] += right.const_data_ptr<bool>()[n];
     row[2] += static_cast<double>(weight[n]) * static_cast<double>(each[n]);
   }
-  return {{"loss", nll.mul(weights).sum()}, {"slot_sums", sums}};
+  return {{"loss", nll.mul(tensor::beside(weights, nll)).sum()}, {"slot_sums", sums}};
 }
 
 void fill(Segment& segment, const arch::Dflash& draft, const DflashOptions& options) {

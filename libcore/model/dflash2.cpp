@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "ops/linear.h"
+#include "tensor/device.h"
 
 namespace sf::model {
 namespace {
@@ -36,14 +37,15 @@ class Head {
   Tensors run() const {
     const at::Tensor &h = in_.at("states"), &codes = p_.at("candidate_selector.predecessor_codebook");
     at::Tensor read = o_.selector_stop_gradient ? h.detach() : h;
-    at::Tensor before = at::embedding(codes, in_.at("token_ids").index_select(0, in_.at("label_slots").sub(1)));
+    at::Tensor ids = in_.at("token_ids").index_select(0, in_.at("label_slots").sub(1));
+    at::Tensor before = at::embedding(codes, tensor::beside(ids, codes));
     at::Tensor query = before.mul(ops::linear(read, p_.at("candidate_selector.hidden_projection.weight")));
     auto judge = [d = d_, stop = o_.selector_stop_gradient](const std::vector<at::Tensor>& rows,
                                                             const std::vector<at::Tensor>& whole) {
       return judged(d, stop, rows, whole);
     };
     std::vector<at::Tensor> found =
-        in_slices({h, in_.at("label_ids"), query},
+        in_slices({h, tensor::beside(in_.at("label_ids"), h), query},
                   {p_.at(arch::kTargetHead), p_.at("candidate_selector.successor_codebook")}, o_.slice, judge);
     return sum_up(found[0], found[1], found[2]);
   }
@@ -68,7 +70,7 @@ class Head {
   Tensors sum_up(const at::Tensor& unary, const at::Tensor& selector, const at::Tensor& measures) const {
     const at::Tensor& slots = in_.at("label_slots");
     auto count = static_cast<size_t>(unary.size(0));
-    at::Tensor nll = unary.detach().contiguous();
+    at::Tensor nll = tensor::on_host(unary.detach()).contiguous();
     std::vector<double> own = dpace_weights(o_.slots, d_.block, {slots.const_data_ptr<int64_t>(), count},
                                             {nll.const_data_ptr<float>(), count});
     at::Tensor weights = in_.at("slot_weights").index_select(0, in_.at("label_offsets"));
@@ -76,12 +78,13 @@ class Head {
       float& weight = weights.mutable_data_ptr<float>()[n];
       weight = static_cast<float>(weight * own[n]);
     }
-    at::Tensor weighted = unary.add(selector.mul(in_.at("selector_share"))).mul(weights);
-    at::Tensor columns = at::stack({nll, measures.select(1, 0), selector.detach(), measures.select(1, 1),
+    at::Tensor weighted =
+        unary.add(selector.mul(tensor::beside(in_.at("selector_share"), selector))).mul(tensor::beside(weights, unary));
+    at::Tensor columns = at::stack({unary.detach(), measures.select(1, 0), selector.detach(), measures.select(1, 1),
                                     measures.select(1, 2), weighted.detach()},
                                    1)
                              .contiguous();
-    return {{"loss", weighted.sum()}, {"slot_sums", by_slot(columns)}};
+    return {{"loss", weighted.sum()}, {"slot_sums", by_slot(tensor::on_host(columns))}};
   }
 
   at::Tensor by_slot(const at::Tensor& columns) const {

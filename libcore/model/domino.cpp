@@ -12,6 +12,7 @@
 #include <string>
 
 #include "ops/linear.h"
+#include "tensor/device.h"
 
 namespace sf::model {
 namespace {
@@ -22,17 +23,18 @@ class Head {
       : d_(draft), o_(options), p_(p), in_(in) {}
 
   Tensors run() const {
-    const at::Tensor& slots = in_.at("label_slots");
+    const at::Tensor &slots = in_.at("label_slots"), &states = in_.at("states");
     std::vector<at::Tensor> judged =
-        in_slices({in_.at("states").index_select(0, slots), in_.at("label_ids"), projected().index_select(0, slots)},
+        in_slices({tensor::select(states, 0, slots), tensor::beside(in_.at("label_ids"), states),
+                   tensor::select(projected(), 0, slots)},
                   {p_.at(arch::kTargetHead), p_.at("embed_proj.2.weight")}, o_.slice, judge);
-    at::Tensor final = judged[0], base = judged[1], share = in_.at("base_share");
+    at::Tensor final = judged[0], base = judged[1], share = tensor::beside(in_.at("base_share"), states);
     at::Tensor weights = in_.at("slot_weights").index_select(0, in_.at("label_offsets"));
-    at::Tensor weighted = final.mul(share.neg().add(1)).add(base.mul(share)).mul(weights);
+    at::Tensor weighted = final.mul(share.neg().add(1)).add(base.mul(share)).mul(tensor::beside(weights, final));
     at::Tensor right = judged[2];
     at::Tensor columns =
         at::stack({final, base, right.select(1, 0), right.select(1, 1), weighted}, 1).detach().contiguous();
-    return {{"loss", weighted.sum()}, {"slot_sums", by_slot(columns)}};
+    return {{"loss", weighted.sum()}, {"slot_sums", by_slot(tensor::on_host(columns))}};
   }
 
  private:

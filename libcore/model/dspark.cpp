@@ -17,6 +17,7 @@
 #include <string>
 
 #include "ops/linear.h"
+#include "tensor/device.h"
 
 namespace sf::model {
 namespace {
@@ -29,21 +30,22 @@ class Head {
   Tensors run() const {
     const at::Tensor &states = in_.at("states"), &slots = in_.at("label_slots");
     at::Tensor before;  // of every slot: the token before its label
-    if (d_.rank > 0) before = at::embedding(p_.at("markov_head.markov_w1.weight"), in_.at("token_ids"));
-    at::Tensor h = states.index_select(0, slots);
-    std::vector<at::Tensor> rows{h, in_.at("label_ids")}, whole{p_.at(arch::kTargetHead)};
+    if (d_.rank > 0)
+      before = at::embedding(p_.at("markov_head.markov_w1.weight"), tensor::beside(in_.at("token_ids"), states));
+    at::Tensor h = tensor::select(states, 0, slots);
+    std::vector<at::Tensor> rows{h, tensor::beside(in_.at("label_ids"), h)}, whole{p_.at(arch::kTargetHead)};
     if (d_.rank > 0) {
-      rows.push_back(bias_input(states, before).index_select(0, slots));
+      rows.push_back(tensor::select(bias_input(states, before), 0, slots));
       whole.push_back(p_.at("markov_head.markov_w2.weight"));
     }
-    if (o_.asks_teacher()) rows.push_back(teacher_states());
+    if (o_.asks_teacher()) rows.push_back(tensor::beside(teacher_states(), h));
     bool biased = d_.rank > 0, teacher = o_.asks_teacher();
     std::vector<at::Tensor> judged =
         in_slices(rows, whole, o_.slice, [=](const std::vector<at::Tensor>& r, const std::vector<at::Tensor>& w) {
           return judge(r, w, biased, teacher);
         });
     at::Tensor confidence;
-    if (d_.confidence) confidence = confidence_of(h, before.defined() ? before.index_select(0, slots) : before);
+    if (d_.confidence) confidence = confidence_of(h, before.defined() ? tensor::select(before, 0, slots) : before);
     return sum_up(judged[0], judged[1], judged[2], confidence);
   }
 
@@ -115,13 +117,14 @@ class Head {
       distance = at::sigmoid(confidence.detach()).sub(accepted).abs();
     }
     at::Tensor each = ce.mul(o_.ce_alpha).add(l1.mul(o_.l1_alpha)).add(bce.mul(o_.confidence_alpha));
-    at::Tensor weighted = each.mul(in_.at("slot_weights").index_select(0, in_.at("label_offsets")));
+    at::Tensor weighted =
+        each.mul(tensor::beside(in_.at("slot_weights").index_select(0, in_.at("label_offsets")), each));
     at::Tensor columns = at::stack({ce, measures.select(1, 0), l1, bce, distance, measures.select(1, 1),
                                     measures.select(1, 2), measures.select(1, 3), accepted, weighted},
                                    1)
                              .detach()
                              .contiguous();
-    return {{"loss", weighted.sum()}, {"slot_sums", by_slot(columns)}};
+    return {{"loss", weighted.sum()}, {"slot_sums", by_slot(tensor::on_host(columns))}};
   }
 
   // Labels of a block are its first slots, in order: a product of acceptances runs along them.

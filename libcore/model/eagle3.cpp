@@ -23,6 +23,7 @@
 #include "ops/rope.h"
 #include "ops/soft_cross_entropy.h"
 #include "ops/swiglu.h"
+#include "tensor/device.h"
 
 namespace sf::model {
 namespace {
@@ -118,7 +119,7 @@ class Unroll {
     std::vector<int64_t> counts;
     for (int k = 0; k < options_.unroll && !layout_.step_rows[k].empty(); ++k) {
       hidden.push_back(step(hidden.empty() ? at::Tensor() : hidden.back(), k));
-      rows.push_back(hidden.back().index_select(0, index_of(layout_.step_rows[k])));
+      rows.push_back(tensor::select(hidden.back(), 0, index_of(layout_.step_rows[k])));
       counts.push_back(rows.back().size(0));
     }
     // One head product for all steps: its weight, the largest parameter, is read once and gets one gradient.
@@ -166,7 +167,7 @@ class Unroll {
     return index_of(wanted);
   }
 
-  at::Tensor embed(const at::Tensor& places) const { return in_.at("token_rows").index_select(0, places); }
+  at::Tensor embed(const at::Tensor& places) const { return tensor::select(in_.at("token_rows"), 0, places); }
 
   Teacher ask_teacher() const {
     at::Tensor state = flat("final_norm"), top1 = flat("target_top1").to(at::kLong).contiguous();
@@ -187,13 +188,14 @@ class Unroll {
       teacher.lse.mutable_data_ptr<float>()[n] = lse.const_data_ptr<float>()[next];
     }
     at::Tensor states = state.index_select(0, index_of(from)).mul(known.to(state.scalar_type()));
-    teacher.logits = ops::linear(states.detach(), parameter(arch::kTargetHead).detach());
+    const at::Tensor& head = parameter(arch::kTargetHead);
+    teacher.logits = ops::linear(tensor::beside(states.detach(), head), head.detach());
     return teacher;
   }
 
   // Features of the three captured layers, joined into the first carried state (1.2).
   at::Tensor feature(const at::Tensor& key_slots) const {
-    at::Tensor captured = flat("hidden_state").index_select(0, key_slots);
+    at::Tensor captured = tensor::beside(tensor::select(flat("hidden_state"), 0, key_slots), parameter("fc.weight"));
     if (draft_.fc_norm) {
       std::vector<at::Tensor> chunks;
       for (int c = 0; c < 3; ++c)
@@ -211,9 +213,10 @@ class Unroll {
   // Packed rows [n, heads * hd] -> [B, heads, S, hd], zero where nothing was computed.
   at::Tensor spread(const at::Tensor& packed, const at::Tensor& slots, int64_t heads) const {
     int64_t all = layout_.rows * layout_.width;
-    at::Tensor dense = packed.size(0) == all
-                           ? packed
-                           : at::zeros({all, packed.size(1)}, packed.options()).index_copy(0, slots, packed);
+    at::Tensor dense =
+        packed.size(0) == all
+            ? packed
+            : at::zeros({all, packed.size(1)}, packed.options()).index_copy(0, tensor::beside(slots, packed), packed);
     return dense.view({layout_.rows, layout_.width, heads, draft_.head_dim}).transpose(1, 2);
   }
   at::Tensor turned(const at::Tensor& heads, int k) const {
@@ -225,7 +228,7 @@ class Unroll {
     at::Tensor seen = ops::attention_with_diagonals(q, keys_, values_, visible_);
     int64_t all = layout_.rows * layout_.width;
     at::Tensor merged = seen.transpose(1, 2).reshape({all, draft_.heads * draft_.head_dim});
-    if (active_.size(0) != all) merged = merged.index_select(0, active_);
+    if (active_.size(0) != all) merged = tensor::select(merged, 0, active_);
     return linear(merged, "midlayer.self_attn.o_proj");
   }
   void remember(const at::Tensor& input, const at::Tensor& slots, int k) {
@@ -278,8 +281,8 @@ class Unroll {
     at::Tensor input = attention_input(tokens(layout_.keys, 0), carried);
     remember(input, key_slots, 0);
     bool all = layout_.keys.size() == layout_.active.size();
-    at::Tensor residual = all ? carried : carried.index_select(0, active_in_keys);
-    return feed_forward(residual.add(attend(all ? input : input.index_select(0, active_in_keys), 0)));
+    at::Tensor residual = all ? carried : tensor::select(carried, 0, active_in_keys);
+    return feed_forward(residual.add(attend(all ? input : tensor::select(input, 0, active_in_keys), 0)));
   }
 
   at::Tensor later_step(const at::Tensor& hidden, int k) {
@@ -297,10 +300,10 @@ class Unroll {
     Teacher teacher = all;
     if (layout_.step_labels[k].size() != layout_.labels.size()) {
       at::Tensor which = index_of(layout_.step_labels[k]);
-      teacher = {all.logits.index_select(0, which), all.top1.index_select(0, which), all.lse.index_select(0, which)};
+      teacher = {tensor::select(all.logits, 0, which), all.top1.index_select(0, which), all.lse.index_select(0, which)};
     }
     Judged judged = options_.lk.type == LkLoss::Type::kNone ? cross_entropy(logits, teacher) : lk(logits, teacher);
-    at::Tensor target_id = judged.best.add(vocabulary_.d2t.index_select(0, judged.best));
+    at::Tensor best = tensor::on_host(judged.best), target_id = best.add(vocabulary_.d2t.index_select(0, best));
     double* row = sums.mutable_data_ptr<double>() + 3 * k;
     row[0] = judged.loss.item<double>();
     row[1] = static_cast<double>(target_id.eq(teacher.top1).sum().item<int64_t>());
@@ -318,7 +321,7 @@ class Unroll {
   }
 
   Judged lk(const at::Tensor& logits, const Teacher& teacher) const {
-    at::Tensor alpha = acceptance(logits, teacher.logits, teacher.lse), rates = alpha.detach();
+    at::Tensor alpha = acceptance(logits, teacher.logits, tensor::beside(teacher.lse, logits)), rates = alpha.detach();
     double rest = 1;
     if (options_.reference_quirks && options_.lk.type == LkLoss::Type::kLambda) {
       // One weight for all, and the acceptance divided by the rows it is of while the cross-entropy's divisor is B * S.
@@ -361,7 +364,8 @@ Tensors token_ids(const Tensors&, const Tensors& in) {
 }
 
 Tensors token_rows(const Tensors& p, const Tensors& in) {
-  return {{"token_rows", at::embedding(p.at("embed_tokens.weight"), in.at("token_ids"))}};
+  const at::Tensor& table = p.at("embed_tokens.weight");
+  return {{"token_rows", at::embedding(table, tensor::beside(in.at("token_ids"), table))}};
 }
 
 std::vector<Segment> make(const arch::Eagle3& draft, const Eagle3Vocabulary& vocabulary, const Eagle3Options& options,

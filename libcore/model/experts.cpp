@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "ops/linear.h"
 #include "ops/swiglu.h"
+#include "tensor/device.h"
 
 namespace sf::model {
 namespace {
@@ -54,16 +55,16 @@ at::Tensor mix_experts(const at::Tensor& x, const at::Tensor& router, const Expe
   if (experts.normalise) weight = weight.div(weight.sum(-1, true));
   weight = weight.to(x.scalar_type()).reshape({-1});
   at::Tensor sum = at::zeros_like(x);
-  const auto places = places_by_expert(chosen.contiguous(), experts.count);
+  const auto places = places_by_expert(tensor::on_host(chosen).contiguous(), experts.count);
   for (int64_t e = 0; e < experts.count; ++e) {
     const std::vector<int64_t>& mine = places[static_cast<size_t>(e)];
     if (mine.empty()) continue;
     std::vector<int64_t> rows;
     for (int64_t place : mine) rows.push_back(place / experts.chosen);
-    at::Tensor row = index_of(rows);
+    at::Tensor row = tensor::beside(index_of(rows), x);
     at::Tensor both = gate_up.apply(e, x.index_select(0, row));
     at::Tensor inner = ops::swiglu(both.narrow(1, 0, experts.width), both.narrow(1, experts.width, experts.width));
-    at::Tensor out = down.apply(e, inner).mul(weight.index_select(0, index_of(mine)).unsqueeze(-1));
+    at::Tensor out = down.apply(e, inner).mul(tensor::select(weight, 0, index_of(mine)).unsqueeze(-1));
     sum.index_add_(0, row, out);
   }
   return sum;

@@ -18,6 +18,7 @@
 #include "ops/norm.h"
 #include "ops/soft_cross_entropy.h"
 #include "ops/swiglu.h"
+#include "tensor/device.h"
 
 namespace sf::model {
 namespace {
@@ -56,10 +57,12 @@ Tensors input(const Tensors& p, const Tensors& in) {
     if (row[n][2] == 0) slots.push_back(row[n][0] * states.size(1) + row[n][1]);
     from.push_back(row[n][2] == 0 ? std::ssize(slots) : 0);
   }
-  at::Tensor captured = states.reshape({-1, states.size(2)}).index_select(0, tensor_of(slots));
-  at::Tensor projected = ops::linear(at::cat({p.at("mask_hidden").view({1, -1}), captured}, 0), p.at("fc.weight"));
-  return {{"embedded", at::embedding(p.at("embed_tokens.weight"), in.at("token_ids"))},
-          {"hidden.0", projected.index_select(0, tensor_of(from))}};
+  const at::Tensor &weight = p.at("fc.weight"), &table = p.at("embed_tokens.weight");
+  at::Tensor captured =
+      tensor::beside(tensor::select(states.reshape({-1, states.size(2)}), 0, tensor_of(slots)), weight);
+  at::Tensor projected = ops::linear(at::cat({p.at("mask_hidden").view({1, -1}), captured}, 0), weight);
+  return {{"embedded", at::embedding(table, tensor::beside(in.at("token_ids"), table))},
+          {"hidden.0", tensor::select(projected, 0, tensor_of(from))}};
 }
 
 // The rows of one batch row: where each depth begins and ends, and their anchors.
@@ -134,8 +137,8 @@ class Layer {
     std::vector<at::Tensor> keys, values;
     for (size_t d = 1; d <= depth; ++d) {
       at::Tensor places = tensor_of(places_of(own.anchors, chain.depths[d]));
-      keys.push_back(k.index_select(1, places));
-      values.push_back(v.index_select(1, places));
+      keys.push_back(tensor::select(k, 1, places));
+      values.push_back(tensor::select(v, 1, places));
     }
     std::vector<int64_t> begin(own.anchors.size(), 0), end;
     for (int64_t anchor : own.anchors) end.push_back(anchor + 1);
@@ -162,13 +165,13 @@ class Layer {
 
 Tensors head(const Setup& s, const Tensors& p, const Tensors& in) {
   const at::Tensor &rows = in.at("label_rows"), &from = in.at("teacher_rows"), &depths = in.at("label_depths");
-  at::Tensor read = in.at("hidden." + std::to_string(s.draft.layers)).index_select(0, rows);
+  at::Tensor read = tensor::select(in.at("hidden." + std::to_string(s.draft.layers)), 0, rows);
   at::Tensor z = ops::linear(ops::rms_norm(read, p.at("norm.weight"), s.draft.rms_eps), p.at("lm_head.weight"));
   // Beyond the row's end (reference quirk only) the teacher is the zero vector: all logits 0.
   at::Tensor known = from.ge(0), place = from.clamp_min(0), states = in.at("final_norm");
   auto of = [&](const char* name) { return in.at(name).reshape({-1}).index_select(0, place); };
   states = states.reshape({-1, states.size(2)}).index_select(0, place).mul(known.unsqueeze(1).to(states.scalar_type()));
-  at::Tensor teacher = ops::linear(states.detach(), p.at(arch::kTargetHead).detach());
+  at::Tensor teacher = ops::linear(tensor::beside(states.detach(), z), p.at(arch::kTargetHead).detach());
   at::Tensor lse = of("target_lse").masked_fill(known.logical_not(), std::log(static_cast<double>(s.draft.vocab)));
   at::Tensor top1 = of("target_top1").masked_fill(known.logical_not(), 0);
   at::Tensor sums = at::zeros({s.options.depths, 3}, at::kDouble), loss;
@@ -178,14 +181,14 @@ Tensors head(const Setup& s, const Tensors& p, const Tensors& in) {
     auto part = [&](const at::Tensor& t) { return t.narrow(0, lo, hi - lo); };
     ops::SoftCrossEntropy judged =
         ops::soft_cross_entropy(part(z), part(teacher), part(lse), at::ones({hi - lo}, at::kFloat));
-    at::Tensor chosen = judged.argmax.add(s.vocabulary.d2t.index_select(0, judged.argmax));
+    at::Tensor best = tensor::on_host(judged.argmax), chosen = best.add(s.vocabulary.d2t.index_select(0, best));
     double* row = sums.mutable_data_ptr<double>() + 3 * depth;
     row[0] = judged.loss.item<double>();
     row[1] = static_cast<double>(chosen.eq(part(top1)).sum().item<int64_t>());
     row[2] = judged.acceptance.to(at::kDouble).sum().item<double>();
     loss = loss.defined() ? loss.add(judged.loss) : judged.loss;
   }
-  return {{"loss", loss.mul(in.at("label_weight"))}, {"depth_sums", sums}};
+  return {{"loss", loss.mul(tensor::beside(in.at("label_weight"), loss))}, {"depth_sums", sums}};
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "model/decoder.h"
 #include "ops/linear_cross_entropy.h"
 #include "ops/norm.h"
+#include "tensor/device.h"
 
 namespace sf::model {
 namespace {
@@ -32,16 +33,17 @@ Tensors head(const arch::Decoder& decoder, const std::string& table, const Tenso
   at::Tensor rows = labelled(labels);
   const at::Tensor& hidden = in.at("hidden." + std::to_string(decoder.layers));
   at::Tensor flat = hidden.view({-1, hidden.size(-1)});
-  if (rows.size(0) != flat.size(0)) flat = flat.index_select(0, rows);
+  if (rows.size(0) != flat.size(0)) flat = tensor::select(flat, 0, rows);
   at::Tensor normed = ops::rms_norm(flat, parameters.at("model.norm.weight"), decoder.rms_eps);
   at::Tensor wanted = labels.view({-1}).index_select(0, rows);
   at::Tensor weight = at::full({rows.size(0)}, in.at("label_weight").item<double>(), at::kFloat);
   ops::LinearCrossEntropy judged = ops::linear_cross_entropy(normed, parameters.at(table), wanted, weight);
-  at::Tensor sums = at::zeros({2}, at::kDouble);
+  at::Tensor sums = at::zeros({2}, at::kDouble), nll = tensor::on_host(judged.nll),
+             top1 = tensor::on_host(judged.argmax);
   double* sum = sums.mutable_data_ptr<double>();
   for (int64_t i = 0; i < rows.size(0); ++i) {
-    sum[0] += static_cast<double>(judged.nll.const_data_ptr<float>()[i]);
-    sum[1] += judged.argmax.const_data_ptr<int64_t>()[i] == wanted.const_data_ptr<int64_t>()[i];
+    sum[0] += static_cast<double>(nll.const_data_ptr<float>()[i]);
+    sum[1] += top1.const_data_ptr<int64_t>()[i] == wanted.const_data_ptr<int64_t>()[i];
   }
   return {{"loss", judged.loss}, {"sums", sums}};
 }

@@ -15,7 +15,4 @@ int guarded(app::Invocation& invocation, const std::function<int()>& body);
 // Threads for this process, as tool::apply_threads says.
 void apply_threads(app::Invocation& invocation, std::string_view key, int ranks_here);
 
-// Accepts the CPU; `engine.device = "cuda"` is kUnavailable with the reason (no library, or no GPU found).
-void apply_device(app::Invocation& invocation);
-
 }  // namespace sf::run

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "comm/network.h"
 #include "comm/trace.h"
+#include "run/device.h"
 
 namespace sf::run {
 namespace {
@@ -56,14 +57,12 @@ std::unique_ptr<comm::Group> group_by_meeting(app::Invocation& invocation, const
   return comm::make_gloo(std::move(meeting), std::move(board), ranks.rank, deadline);
 }
 
-std::unique_ptr<comm::Group> choose_group(app::Invocation& invocation) {
+std::unique_ptr<comm::Group> choose_group(app::Invocation& invocation, const std::string& kind) {
   const RankEnv& ranks = invocation.ranks();
   config::Settings& settings = invocation.settings();
-  std::string kind = settings.get_string("comm.group");
   SF_CHECK(kind != "single" || ranks.world == 1, Exit::kConfig, "comm.group = \"single\" ({}), but {} started {} ranks",
            settings.origin("comm.group"), ranks.source, ranks.world);
-  SF_CHECK(kind != "nccl", Exit::kConfig, "comm.group = \"nccl\" ({}) joins ranks with engine.device = \"cuda\" only",
-           settings.origin("comm.group"));
+  if (kind == "nccl") return over_nccl(invocation, choose_group(invocation, "auto"));
   if (ranks.world == 1 && kind != "gloo") return comm::make_single();
   if (kind == "gloo" || invocation.group_fd() < 0) return group_by_meeting(invocation, kind);
   return comm::make_shm(invocation.group_fd(), ranks.rank, ranks.world);
@@ -73,7 +72,7 @@ std::unique_ptr<comm::Group> choose_group(app::Invocation& invocation) {
 
 std::unique_ptr<comm::Group> make_group(app::Invocation& invocation) {
   config::Settings& settings = invocation.settings();
-  std::unique_ptr<comm::Group> group = choose_group(invocation);
+  std::unique_ptr<comm::Group> group = choose_group(invocation, settings.get_string("comm.group"));
   const RankEnv& ranks = invocation.ranks();
   bool network = group->kind() == "gloo", met = network || (group->kind() == "shm" && invocation.group_fd() < 0);
   settings.applied("comm.group", std::string(group->kind()), fmt::format("{} ranks", ranks.world), "comm");

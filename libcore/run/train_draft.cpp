@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "ckpt/buffers.h"
 #include "config/apply.h"
+#include "run/device.h"
 #include "run/entry.h"
 #include "run/loading.h"
 #include "run/samples.h"
@@ -95,7 +96,7 @@ std::vector<const DraftVerb*> draft_verbs() {
 }
 
 int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
-  apply_device(invocation);
+  const at::Device device = apply_device(invocation);
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
   DraftFiles draft = tool::open_draft(invocation);
   const Json& config = draft.files.config();
@@ -104,6 +105,7 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   set_aside_foreign(invocation.settings(), verb);
   arch::ModelSpec spec = algorithm->spec();
   engine::EngineOptions engine_options = apply_engine(invocation, spec, tool::places_of(draft));
+  engine_options.device = device;
   std::vector<model::Segment> segments = algorithm->segments();
   std::unique_ptr<comm::Group> group = make_group(invocation);
   RunDir run(invocation, *group);
@@ -125,7 +127,7 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   loop_options.idle_bytes = idle_bytes;
   loop_options.constant_bytes = algorithm->constant_bytes();
   loop_options.sample_bytes = sample_bytes(samples, source->contract(), group->world(), loop_options);
-  loop_options.work_bytes = algorithm->work_bytes(engine.schedule());
+  if (device.is_cpu()) loop_options.work_bytes = algorithm->work_bytes(engine.schedule());
   train::Checkpoints checkpoints(checkpoint_options(invocation, draft, *algorithm, source->contract()));
   std::unique_ptr<train::Objective> objective = algorithm->objective();
   data::Feed feed(*source, algorithm->collate(source->contract().max_length, engine_options.schedule.compute),

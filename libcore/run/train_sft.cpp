@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "model/sft.h"
 #include "plan/work.h"
+#include "run/device.h"
 #include "run/entry.h"
 #include "run/loading.h"
 #include "run/train_draft.h"
@@ -125,11 +126,12 @@ train::Stop wanted_stop(app::Invocation& invocation) {
 }
 
 int train_sft(app::Invocation& invocation) {
-  apply_device(invocation);
+  const at::Device device = apply_device(invocation);
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
   Model model = open_model(invocation);
   arch::ModelSpec spec = arch::describe_training(model.decoder, model.adapters);
   engine::EngineOptions engine_options = apply_engine(invocation, spec, tool::places_in(model.files));
+  engine_options.device = device;
   config::Apply without(invocation.settings(), "0 drafts (a target or an adapter is trained)", "run");
   without.nothing("training.reference_quirks");
   for (const DraftVerb* draft : draft_verbs())
@@ -158,7 +160,7 @@ int train_sft(app::Invocation& invocation) {
   for (const std::string& line : engine.host_lines()) invocation.log("host-resident " + line);
   train::LoopOptions loop_options = apply_loop(invocation, contract.rows, false);
   loop_options.idle_bytes = idle_bytes;
-  if (model.decoder.experts.count == 0)
+  if (model.decoder.experts.count == 0 && device.is_cpu())
     loop_options.work_bytes = [&, seen = int64_t{0}](const model::Tensors& batch) mutable {
       const at::Tensor& ids = batch.at("ids");
       seen = std::max(seen, ids.size(1));

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "comm/trace.h"
 #include "config/apply.h"
+#include "run/device.h"
 #include "tensor/threads.h"
 #include "tool/apply_schedule.h"
 #include "tool/plan_request.h"
@@ -45,19 +46,23 @@ std::string memory_line(const train::MemoryUse& use, size_t rank) {
   return fmt::format("memory of rank {}, MiB: {}, {}, {}", rank,
                      pair("at rest", use.at_rest_measured, use.at_rest_predicted),
                      pair("peak", use.peak_measured, use.peak_predicted),
-                     pair("resident", use.resident_measured, use.resident_predicted));
+                     pair("resident", use.resident_measured, use.resident_predicted)) +
+         (use.device_peak_measured > 0 ? ", " + pair("peak of the device", use.device_peak_measured, 0) : "");
 }
 
 Json memory_json(const std::vector<train::MemoryUse>& ranks) {
   Json list = Json::array();
-  for (const train::MemoryUse& use : ranks)
-    list.push(Json::object()
-                  .set("at_rest_predicted", use.at_rest_predicted)
-                  .set("at_rest_measured", use.at_rest_measured)
-                  .set("peak_predicted", use.peak_predicted)
-                  .set("peak_measured", use.peak_measured)
-                  .set("resident_predicted", use.resident_predicted)
-                  .set("resident_measured", use.resident_measured));
+  for (const train::MemoryUse& use : ranks) {
+    Json one = Json::object()
+                   .set("at_rest_predicted", use.at_rest_predicted)
+                   .set("at_rest_measured", use.at_rest_measured)
+                   .set("peak_predicted", use.peak_predicted)
+                   .set("peak_measured", use.peak_measured)
+                   .set("resident_predicted", use.resident_predicted)
+                   .set("resident_measured", use.resident_measured);
+    if (use.device_peak_measured > 0) one.set("device_peak_measured", use.device_peak_measured);
+    list.push(std::move(one));
+  }
   return list;
 }
 
@@ -155,11 +160,10 @@ train::Progress resume(app::Invocation& invocation, const RunDir& run, train::Ch
 }
 
 Json numerics(app::Invocation& invocation) {
-  Json info = app::build_info();
-  return Json::object()
-      .set("world", int64_t{invocation.ranks().world})
-      .set("threads", int64_t{tensor::threads()})
-      .set("build", std::move(info));
+  Json info = app::build_info(), facts = Json::object();
+  facts.set("world", int64_t{invocation.ranks().world}).set("threads", int64_t{tensor::threads()});
+  if (std::optional<std::string> name = gpu_name()) facts.set("device", *name);
+  return facts.set("build", std::move(info));
 }
 
 tool::Samples samples_of(app::Invocation& invocation, const stream::Contract& contract) {

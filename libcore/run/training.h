@@ -57,7 +57,7 @@ tool::Samples samples_of(app::Invocation& invocation, const stream::Contract& co
 // Of samples under way to this rank: those of two windows, at most the credit; none from a directory.
 uint64_t sample_bytes(const tool::Samples& samples, const stream::Contract& contract, int world,
                       const train::LoopOptions& options);
-// Threads, instruction set and library versions that bits depend on.
+// Threads, instruction set, library versions and device that bits depend on.
 Json numerics(app::Invocation& invocation);
 
 // Metrics file, log lines and progress of rank 0; every rank's spans; the verb's ending on all. Outlives the loop.

@@ -22,4 +22,8 @@ inline at::Tensor select(const at::Tensor& from, int64_t dim, const at::Tensor& 
   return from.index_select(dim, beside(places, from));
 }
 
+// Most bytes that LibTorch's allocator of a device gave out at once; 0 on the CPU (see memory.h),
+// and where the device's allocator does not count.
+uint64_t device_peak(at::Device device);
+
 }  // namespace sf::tensor

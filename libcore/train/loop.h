@@ -55,6 +55,7 @@ struct MemoryUse {
   uint64_t at_rest_predicted = 0, at_rest_measured = 0;
   uint64_t peak_predicted = 0, peak_measured = 0;
   uint64_t resident_predicted = 0, resident_measured = 0;
+  uint64_t device_peak_measured = 0;  // in tensors of a GPU; 0 on the CPU, or where nobody counts
 };
 
 // What is asked of the loop at a step's start; kPublish: a checkpoint, then go on.

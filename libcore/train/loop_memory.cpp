@@ -28,6 +28,7 @@ void Loop::note_memory() {
   memory_.at_rest_predicted = predicted.at_rest;
   memory_.at_rest_measured = measured.at_rest;
   memory_.peak_measured = measured.peak_allocated;
+  memory_.device_peak_measured = measured.device_peak;
   uint64_t resident = tensor::resident_bytes();
   uint64_t above = resident > options_.idle_bytes ? resident - options_.idle_bytes : 0;
   memory_.resident_measured = std::max(memory_.resident_measured, above);
@@ -42,16 +43,18 @@ std::vector<MemoryUse> Loop::memory_of_all() {
   return all;
 }
 
-// A prediction of 0 is one that the plan does not make.
+// A prediction of 0 is one that the plan does not make; on the CPU there is no device beside it.
 void Loop::report_memory() {
   const std::pair<const char*, uint64_t> numbers[] = {{"memory_at_rest_predicted", memory_.at_rest_predicted},
                                                       {"memory_at_rest_measured", memory_.at_rest_measured},
                                                       {"memory_peak_predicted", memory_.peak_predicted},
                                                       {"memory_peak_measured", memory_.peak_measured},
                                                       {"memory_resident_predicted", memory_.resident_predicted},
-                                                      {"memory_resident_measured", memory_.resident_measured}};
+                                                      {"memory_resident_measured", memory_.resident_measured},
+                                                      {"memory_device_peak_measured", memory_.device_peak_measured}};
   for (auto [name, bytes] : numbers) {
-    bool unknown = bytes == 0 && std::string_view(name).ends_with("_predicted");
+    std::string_view kind(name);
+    bool unknown = bytes == 0 && (kind.ends_with("_predicted") || kind.starts_with("memory_device"));
     if (!unknown) sink_->scalar(progress_.step, name, static_cast<double>(bytes));
   }
 }

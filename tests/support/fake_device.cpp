@@ -11,13 +11,16 @@
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <sys/mman.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <vector>
 
 namespace sf {
 namespace {
@@ -27,8 +30,10 @@ constexpr size_t kPage = 4096;
 // Where the device's memory lies. Closed to everybody but for the time of a copy.
 struct Memory {
   std::mutex mutex;
-  std::map<const void*, size_t> pieces;
+  std::map<const void*, size_t> pieces;           // held
+  std::map<size_t, std::vector<void*>> released;  // closed, by size: to be given out again
   std::atomic<uint64_t> bytes{0};
+  uint64_t peak = 0;
 };
 
 Memory& memory() {
@@ -40,22 +45,35 @@ void release(void* from) {
   std::lock_guard lock(memory().mutex);
   auto found = memory().pieces.find(from);
   if (found == memory().pieces.end()) return;
-  munmap(from, found->second);
+  memory().released[found->second].push_back(from);
   memory().bytes -= found->second;
   memory().pieces.erase(found);
 }
 
-struct Allocator final : c10::Allocator {
+struct Allocator final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, fake_device()};
     size_t whole = (bytes + kPage - 1) / kPage * kPage;
-    void* at = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    TORCH_CHECK(at != MAP_FAILED, "no memory for the fake device");
     std::lock_guard lock(memory().mutex);
+    std::vector<void*>& free = memory().released[whole];
+    void* at = free.empty() ? mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : free.back();
+    TORCH_CHECK(at != MAP_FAILED, "no memory for the fake device");
+    if (!free.empty()) free.pop_back();
     memory().pieces[at] = whole;
     memory().bytes += whole;
+    memory().peak = std::max<uint64_t>(memory().peak, memory().bytes);
     return {at, at, release, fake_device()};
   }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    stats.allocated_bytes[0].peak = static_cast<int64_t>(memory().peak);
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override { memory().peak = memory().bytes.load(); }
   c10::DeleterFnPtr raw_deleter() const override { return release; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
@@ -181,6 +199,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 const bool kRegistered = [] {
   c10::register_privateuse1_backend("fake");
   at::RegisterPrivateUse1HooksInterface(new Hooks);
+  c10::SetAllocator(c10::DeviceType::PrivateUse1, &allocator());
   return true;
 }();
 

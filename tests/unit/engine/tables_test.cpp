@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "dflash_toy.h"
 #include "engine/host_file.h"
-#include "model/dflash.h"
 #include "tensor/memory.h"
 #include "toy.h"
 
@@ -22,12 +22,8 @@ namespace {
 
 using plan::Residency;
 
-arch::Dflash draft() {
-  arch::Dflash d;
-  d.vocab = 101, d.hidden = 16, d.intermediate = 24, d.layers = 2, d.heads = 4, d.kv_heads = 2, d.head_dim = 8;
-  d.max_positions = 64, d.block = 4, d.mask_token = 99, d.capture_layers = {2, 5};
-  return d;
-}
+using toy::dflash_batch;
+using toy::draft;
 
 struct Setting {
   Residency embedding = Residency::kReplicate, head = Residency::kReplicate;
@@ -43,23 +39,6 @@ struct Setting {
     return options;
   }
 };
-
-model::Tensors batch(uint64_t number, Dtype compute) {
-  constexpr int64_t kRows = 2, kTokens = 19;
-  Rng rng(31, "dflash batch");
-  at::Tensor ids = at::zeros({kRows, kTokens}, at::kLong), states = at::zeros({kRows, kTokens, 32}, at::kFloat);
-  for (int64_t i = 0; i < ids.numel(); ++i)
-    ids.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(rng.below(99, number, static_cast<uint64_t>(i)));
-  for (int64_t i = 0; i < states.numel(); ++i)
-    states.mutable_data_ptr<float>()[i] = rng.normal(number, 1000 + static_cast<uint64_t>(i));
-  int64_t last = 3 + static_cast<int64_t>(number % 9);
-  return {{"input_ids", ids},
-          {"loss_mask", at::full({kRows, kTokens}, 1, at::kLong)},
-          {"lengths", at::full({kRows}, kTokens, at::kLong)},
-          {"anchors", at::tensor({0l, 2l, last, 5l, 17l, -1l}, at::kLong).view({kRows, 3})},
-          {"hidden_states", states.to(tensor::to_scalar(compute))},
-          {"slot_weights", at::tensor({0.0f, 0.02f, 0.015f, 0.01f})}};
-}
 
 void load(Engine& engine, const arch::ModelSpec& spec) {
   for (const arch::Parameter& parameter : spec.parameters) {
@@ -84,7 +63,7 @@ std::vector<float> train(comm::Group& group, const Setting& setting) {
     for (int64_t round = 0; round < plan::rounds(kWindow, group.world()); ++round) {
       int64_t k = round * group.world() + group.rank();
       std::optional<model::Tensors> mine;
-      if (k < kWindow) mine = batch(window * kWindow + static_cast<uint64_t>(k), setting.compute);
+      if (k < kWindow) mine = dflash_batch(window * kWindow + static_cast<uint64_t>(k), setting.compute);
       engine.round(mine, "loss", {"loss"});
     }
     for (const arch::Parameter& p : spec.parameters)

@@ -1,0 +1,1 @@
+sf-train sft --target none --data none.jsonl --set comm.group=nccl -o run
