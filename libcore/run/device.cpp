@@ -47,7 +47,7 @@ at::Device take_gpu(int place) {
 void keep_numbers() {
   at::Context& context = at::globalContext();
   context.setAllowTF32CuBLAS(false);
-  context.setAllowBF16ReductionCuBLAS(at::CuBLASReductionOption::DisallowReducedPrecisionDisallowSplitK);
+  context.setAllowBF16ReductionCuBLAS(false, false);
   context.setDeterministicAlgorithms(true, true);
   context.setDeterministicFillUninitializedMemory(false);
 }
