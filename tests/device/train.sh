@@ -5,8 +5,15 @@
 device=${DEVICE:-cuda} gpus=${GPUS:-1}
 tiny_setup
 features -o feats >/dev/null 2>err || { cat err; die features; }
-sft=(sf-train sft -c run.toml --target target --data chats.jsonl --set training.max_steps=5)
-eagle3=(sf-train eagle3 -c run.toml --draft draft0 --from feats --set training.max_steps=5)
+
+# verb VERB: its command
+verb() {
+  command=(sf-train "$1" -c run.toml --set training.max_steps=5)
+  case $1 in
+    sft) command+=(--target target --data chats.jsonl) ;;
+    eagle3) command+=(--draft draft0 --from feats) ;;
+  esac
+}
 
 # train OUT COMMAND...: says what the run held on the device
 train() {
@@ -28,9 +35,9 @@ P
 }
 
 for verb in sft eagle3; do
-  declare -n command=$verb
+  verb "$verb"
   for type in fp32 bf16; do
-    at=$verb-$type dtype=(--set engine.compute_dtype=$type)
+    at=$verb-$type dtype=(--set "engine.compute_dtype=$type")
     train "$at-cpu" "${command[@]}" "${dtype[@]}"
     train "$at-keep" "${command[@]}" "${dtype[@]}" --set engine.device="$device"
     train "$at-recompute" "${command[@]}" "${dtype[@]}" --set engine.device="$device" --set engine.mode=recompute
