@@ -21,8 +21,9 @@ namespace {
 constexpr const char* kKept = "unmerged.safetensors";  // the target's own bytes of what was merged
 constexpr int64_t kPiece = int64_t{1} << 20;           // elements merged at once
 
+// Values of adapted parameters: those that are others now, those that the adapter adds something to, and all.
 struct Changed {
-  int64_t values = 0, of = 0;
+  int64_t values = 0, added_to = 0, of = 0;
 };
 
 int64_t differing(std::span<const std::byte> a, std::span<const std::byte> b, size_t size) {
@@ -31,19 +32,28 @@ int64_t differing(std::span<const std::byte> a, std::span<const std::byte> b, si
   return count;
 }
 
+// In fp32, rounded once, as ckpt::read_merged does it: adding to -0 and then that gives the bits of adding at once.
 void write_merged(const ckpt::Checkpoint& target, const ckpt::AdapterFiles& adapter, const std::string& name,
                   const ckpt::TensorSource::Sink& sink, Changed& changed) {
   const ckpt::TensorInfo info = target.info(name);
   const int64_t all = numel(info.shape);
-  const size_t size = size_of(info.dtype);
   std::vector<std::byte> before, after;
+  std::vector<float> wide, added;
   for (int64_t lo = 0; lo < all; lo += kPiece) {
     int64_t hi = std::min(all, lo + kPiece);
-    before.resize(static_cast<size_t>(hi - lo) * size);
+    wide.resize(static_cast<size_t>(hi - lo));
+    added.assign(wide.size(), -0.0f);
+    before.resize(wide.size() * size_of(info.dtype));
     after.resize(before.size());
     target.read(name, lo, hi, info.dtype, before);
-    ckpt::read_merged(target, adapter, name, lo, hi, info.dtype, after);
-    changed.values += differing(before, after, size);
+    convert(before, info.dtype, std::as_writable_bytes(std::span(wide)), Dtype::kF32);
+    adapter.add_to(*adapter.find(name), lo, hi, added);
+    for (size_t i = 0; i < wide.size(); ++i) {
+      changed.added_to += added[i] != 0;
+      wide[i] += added[i];
+    }
+    convert(std::as_bytes(std::span(wide)), Dtype::kF32, after, info.dtype);
+    changed.values += differing(before, after, size_of(info.dtype));
     sink(std::span<const std::byte>(after));
   }
   changed.of += all;
@@ -92,8 +102,11 @@ ckpt::Manifest merged_manifest(const ckpt::Checkpoint& target, const ckpt::Adapt
 
 void say_changed(const Changed& changed, const Reporter& report) {
   std::string text = fmt::format("{} of {} values of adapted parameters changed", changed.values, changed.of);
-  if (2 * changed.values >= changed.of) return report.say(text);
-  report.warn(text + ": what the adapter adds is below the spacing of the target's type");
+  if (changed.added_to == 0) return report.say(text + ": the adapter adds nothing, as one that was not trained");
+  if (2 * changed.values >= changed.added_to) return report.say(text);
+  report.warn(
+      text + fmt::format(": of the {} that the adapter adds to, most are swallowed by the spacing of the target's type",
+                         changed.added_to));
 }
 
 }  // namespace

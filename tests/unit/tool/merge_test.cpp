@@ -105,6 +105,13 @@ TEST(Merge, AnAdapterThatItsTargetsTypeSwallowsIsWarnedOf) {
   EXPECT_EQ(large.warnings.size(), 0u);
 }
 
+TEST(Merge, OfAnAdapterThatAddsNothingNothingIsSwallowed) {
+  Case fresh(Dtype::kBF16, 0.0f);
+  fresh.merged();
+  EXPECT_EQ(fresh.warnings, std::vector<std::string>{});
+  EXPECT_TRUE(diff({.a = fresh.target, .b = fresh.scratch / "merged"}).equal);
+}
+
 TEST(Merge, PeftsTwoFilesGoOutAndComeBackUnchanged) {
   Case c;
   fs::path out = export_model({.checkpoint = c.adapter, .out = c.scratch / "peft", .to = "peft"});
