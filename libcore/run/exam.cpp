@@ -20,7 +20,7 @@ class Examinee {
            std::optional<int64_t> step)
       : exam_(exam),
         target_(open_target(invocation, dir, exam.variables)),
-        facts_(tool::facts_of(exam, target_.checkpoint, step)),
+        facts_(tool::facts_of(exam, target_.checkpoint, step, target_.adapter ? &target_.adapter->files() : nullptr)),
         options_(generate_options(invocation, target_)) {
     options_.log_probs = true;
     if (invocation.has("draft")) take_draft(invocation);

@@ -3,12 +3,13 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "app/command.h"
-#include "ckpt/checkpoint.h"
+#include "ckpt/adapter.h"
 #include "engine/host_file.h"
 #include "gen/drafter.h"
 #include "gen/generate.h"
@@ -20,6 +21,7 @@ namespace sf::run {
 struct OpenTarget {
   std::shared_ptr<const engine::HostFile> host_table;  // outlives `model`, which looks up in it; or null
   ckpt::Checkpoint checkpoint;
+  std::optional<ckpt::AdapterFiles> adapter;  // what `model` is merged with
   text::ChatEncoder encoder;
   gen::Target model;
   Dtype compute;

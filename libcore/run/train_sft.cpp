@@ -141,6 +141,7 @@ int train_sft(app::Invocation& invocation) {
   int64_t longest = chats.longest();
   std::unique_ptr<comm::Group> group = make_group(invocation);
   RunDir run(invocation, *group);
+  if (run.resume_from()) tool::check_same_adapter(ckpt::Checkpoint::open(*run.resume_from()), model.adapter);
   if (group->rank() == 0) tool::write_rejected(invocation, chats.rows, run.path() / "rejected.jsonl");
   stream::Contract contract = contract_of(model, chats, engine_options.schedule.compute);
   Loading loading(invocation, *group, engine_options.call_deadline_s);

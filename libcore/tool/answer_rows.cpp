@@ -50,7 +50,7 @@ size_t read_rows(const fs::path& partial, const std::string& job, Rows& rows) {
     const Json row = Json::parse(line, partial.string());
     if (at == 0)
       SF_CHECK(row.get_string("job", "") == job, Exit::kProtocol,
-               "{} was begun with another target, template or sampling; remove it or choose another -o",
+               "{} was begun with another target, adapter, template or sampling; remove it or choose another -o",
                partial.string());
     else if (!row.contains("by"))
       rows[key_of(row)] = std::move(line);

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/hash.h"
 #include "config/apply.h"
 #include "score/shards.h"
@@ -121,10 +122,13 @@ Exam read_exam(app::Invocation& invocation, bool need_gold) {
   return exam;
 }
 
-Json facts_of(const Exam& exam, const ckpt::Checkpoint& target, std::optional<int64_t> step) {
+Json facts_of(const Exam& exam, const ckpt::Checkpoint& target, std::optional<int64_t> step,
+              const ckpt::Checkpoint* adapter) {
   const text::Words words = text::digest_words(target.dir());
   Json facts = Json::object().set("target", target.identity());
-  if (target.manifest().step > 0 && !step) step = target.manifest().step;
+  if (adapter && !fault("tool.forget_adapter")) facts.set("adapter", adapter->identity());
+  const int64_t trained = (adapter ? *adapter : target).manifest().step;
+  if (trained > 0 && !step) step = trained;
   if (step) facts.set("step", *step);
   facts.set("tokenizer", words.tokenizer).set("template", words.chat_template);
   for (const auto& [key, value] : exam.facts.as_object()) facts.set(key, value);

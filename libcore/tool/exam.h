@@ -27,9 +27,10 @@ struct Exam {
 // line, kUsage for options that contradict.
 Exam read_exam(app::Invocation& invocation, bool need_gold);
 
-// The facts of one target's answers: the exam's, and digests of weights, tokenizer and template; "step" as given, else
-// where the target comes from a training run.
-Json facts_of(const Exam& exam, const ckpt::Checkpoint& target, std::optional<int64_t> step = {});
+// The facts of one target's answers: the exam's, and digests of weights, tokenizer and template, and of the adapter if
+// there is one; "step" as given, else where the adapter, or without one the target, comes from a training run.
+Json facts_of(const Exam& exam, const ckpt::Checkpoint& target, std::optional<int64_t> step = {},
+              const ckpt::Checkpoint* adapter = nullptr);
 
 // Prompts as tokens, each shorter than `positions`: kData naming the question otherwise. `encoder` has the exam's
 // variables; eval.thinking is applied here.

@@ -3,9 +3,21 @@
 
 #include "arch/decoder.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "ckpt/draft.h"
 
 namespace sf::tool {
+namespace {
+
+// The first setting of adapter_config.json in which two differ, "r was 8, is 4"; empty if none.
+std::string difference(const arch::Lora& was, const arch::Lora& is) {
+  const Json before = arch::lora_to_config(was), now = arch::lora_to_config(is);
+  for (const auto& [key, value] : before.as_object())
+    if (now.at(key) != value) return fmt::format("{} was {}, is {}", key, value.dump(), now.at(key).dump());
+  return {};
+}
+
+}  // namespace
 
 std::optional<ckpt::AdapterFiles> open_adapter(app::Invocation& invocation, const ckpt::Checkpoint& target) {
   if (!invocation.has("adapter")) return std::nullopt;
@@ -17,6 +29,18 @@ std::optional<ckpt::AdapterFiles> open_adapter(app::Invocation& invocation, cons
     invocation.warn(fmt::format("{} has no manifest: that it was made for {} is taken on trust",
                                 adapter.files().dir().string(), target.dir().string()));
   return adapter;
+}
+
+void check_same_adapter(const ckpt::Checkpoint& before, const std::optional<ckpt::AdapterFiles>& adapter) {
+  const std::string from = before.dir().string();
+  const bool was = arch::is_adapter_config(before.config());
+  SF_CHECK(was == adapter.has_value(), Exit::kConfig, "{} holds {}: go on from it with{}", from,
+           was ? "an adapter" : "every parameter of a target",
+           was ? " --adapter, the one that it began with" : "out --adapter");
+  if (!was || fault("tool.any_adapter")) return;
+  const std::string other = difference(arch::lora_from_config(before.config()), adapter->lora());
+  SF_CHECK(other.empty(), Exit::kConfig, "{} is not the adapter that {} was trained from: its {}",
+           adapter->files().dir().string(), from, other);
 }
 
 std::vector<arch::Adapter> adapters_in(const std::optional<ckpt::AdapterFiles>& adapter) {

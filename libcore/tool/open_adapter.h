@@ -12,6 +12,8 @@ namespace sf::tool {
 // None if --adapter is not given. kProtocol if its manifest names another target; one without a manifest (PEFT's own)
 // is taken on trust, with a warning. Further errors: ckpt::AdapterFiles::open.
 std::optional<ckpt::AdapterFiles> open_adapter(app::Invocation& invocation, const ckpt::Checkpoint& target);
+// Of a run that goes on from `before`: kConfig if that trained what `adapter` is not, naming the setting that differs.
+void check_same_adapter(const ckpt::Checkpoint& before, const std::optional<ckpt::AdapterFiles>& adapter);
 std::vector<arch::Adapter> adapters_in(const std::optional<ckpt::AdapterFiles>& adapter);
 
 }  // namespace sf::tool

@@ -27,6 +27,12 @@ awk 'NR == 1 { first = $2 } END { exit !($2 < 0.98 * first) }' losses1 || { cat 
 "${lora[@]}" --set training.max_steps=3 -o halves >/dev/null 2>err || { cat err; die first half; }
 "${lora[@]}" --ranks 2 --resume auto -o halves >/dev/null 2>err || { cat err; die second half; }
 [ "$(digest run1/latest)" = "$(digest halves/latest)" ] || die "a continued run gives other bits"
+# With other settings, or without its adapter, it does not go on.
+sf-init lora target --rank 5 --alpha 11 -o alpha11 >/dev/null 2>err || { cat err; die init; }
+expect 78 sf-train sft -c lora.toml --target target --adapter alpha11 --data chats.jsonl --resume auto -o halves
+says "lora_alpha was 10, is 11"
+expect 78 sf-train sft -c lora.toml --target target --data chats.jsonl --resume auto -o halves
+says "holds an adapter: go on from it with --adapter, the one that it began with"
 # An adapter, and nothing of the target: every tensor a LoRA matrix, every moment one of them.
 sf-shard verify run1/latest >/dev/null 2>err || { cat err; die verify; }
 python3 - run1/latest <<'P' || die "the checkpoint is not an adapter"
@@ -52,6 +58,16 @@ mkdir peft && cp run1/latest/adapter_* peft
 answer --adapter peft >from_peft || { cat err; die "PEFT's directory"; }
 says "taken on trust"
 cmp trained from_peft || die "the manifest changes answers"
+# Answers that one adapter began are not continued by another.
+sf-eval generate --target target --questions chats.jsonl --set generate.max_new_tokens=64 --set generate.ignore_eos=true \
+  --adapter run1/latest -o begun 2>err &
+for _ in $(seq 2000); do grep -q completion begun.partial 2>/dev/null && break; sleep 0.005; done
+kill -KILL $! && wait $! 2>/dev/null || true
+[ -e begun.partial ] || die "it was not killed on the way"
+expect 76 sf-eval generate --target target --questions chats.jsonl --set generate.max_new_tokens=64 \
+  --set generate.ignore_eos=true --adapter adapter0 -o begun
+says "another target, adapter, template or sampling"
+rm begun.partial
 # Experts, each with an adapter of its own: the same claims.
 python3 "$here/../support/make_tiny_model.py" moe family=qwen3_moe layers=2
 sf-init model moe -o experts >/dev/null 2>err || { cat err; die "init of experts"; }
