@@ -14,7 +14,6 @@
 #include "ops/norm.h"
 #include "ops/parallel.h"
 #include "ops/rope.h"
-#include "ops/swiglu.h"
 
 namespace sf::gen {
 
@@ -64,20 +63,18 @@ void write(const at::Tensor& from, const Rows::Run& run, const at::Tensor& to) {
 
 Block::Block(const Weights& weights, const std::string& prefix, const BlockShape& shape) : shape_(shape) {
   const std::string attn = prefix + "self_attn.", mlp = prefix + "mlp.";
-  const int64_t q = shape.heads * shape.head_dim, kv = shape.kv_heads * shape.head_dim, inner = shape.intermediate;
+  const int64_t q = shape.heads * shape.head_dim, kv = shape.kv_heads * shape.head_dim;
   qkv_ = weights.pack(std::array{attn + "q_proj.weight", attn + "k_proj.weight", attn + "v_proj.weight"},
                       std::array{q, kv, kv}, shape.in);
   o_ = weights.pack(std::array{attn + "o_proj.weight"}, std::array{shape.hidden}, q);
-  gate_ = weights.pack(std::array{mlp + "gate_proj.weight"}, std::array{inner}, shape.hidden);
-  up_ = weights.pack(std::array{mlp + "up_proj.weight"}, std::array{inner}, shape.hidden);
-  down_ = weights.pack(std::array{mlp + "down_proj.weight"}, std::array{shape.hidden}, inner);
+  if (shape.experts.count > 0)
+    routed_.emplace(weights, mlp, shape.hidden, shape.experts, shape.mlp_bias);
+  else
+    mlp_.emplace(weights, mlp, shape.hidden, shape.intermediate, shape.mlp_bias);
   if (shape.qkv_bias)
     qkv_bias_ = at::cat({weights.get(attn + "q_proj.bias", {q}), weights.get(attn + "k_proj.bias", {kv}),
                          weights.get(attn + "v_proj.bias", {kv})});
   o_bias_ = weights.maybe(attn + "o_proj.bias", {shape.hidden}, shape.o_bias);
-  gate_bias_ = weights.maybe(mlp + "gate_proj.bias", {inner}, shape.mlp_bias);
-  up_bias_ = weights.maybe(mlp + "up_proj.bias", {inner}, shape.mlp_bias);
-  down_bias_ = weights.maybe(mlp + "down_proj.bias", {shape.hidden}, shape.mlp_bias);
   q_norm_ = weights.maybe(attn + "q_norm.weight", {shape.head_dim}, shape.qk_norm);
   k_norm_ = weights.maybe(attn + "k_norm.weight", {shape.head_dim}, shape.qk_norm);
   post_norm_ = weights.get(prefix + "post_attention_layernorm.weight", {shape.hidden});
@@ -129,8 +126,7 @@ at::Tensor Block::post_normed(const at::Tensor& h) const {
 }
 
 at::Tensor Block::mlp(const at::Tensor& x) const {
-  // Two products rather than a fused one: the gate's halves would have to be copied apart.
-  return down_.apply(ops::swiglu(gate_.apply(x, gate_bias_), up_.apply(x, up_bias_)), down_bias_);
+  return mlp_ ? mlp_->apply(x) : routed_->apply(x);
 }
 
 void Block::feed_forward(at::Tensor& h) const {

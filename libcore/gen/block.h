@@ -3,11 +3,13 @@
 // Every row's bits depend on its own sequence alone (shardforge(7), Numbers).
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "gen/cache.h"
+#include "gen/mlp.h"
 #include "gen/weights.h"
 #include "model/rotary.h"
 #include "ops/packed_linear.h"
@@ -46,6 +48,7 @@ struct BlockShape {
   int64_t hidden = 0, intermediate = 0, heads = 0, kv_heads = 0, head_dim = 0, window = 0;
   double eps = 1e-6;
   bool qkv_bias = false, o_bias = false, mlp_bias = false, qk_norm = false;
+  arch::Experts experts;   // of a layer with a router; count 0: it has one MLP
   bool whole_run = false;  // a row sees all of its run, not what lies before it alone
 };
 
@@ -69,8 +72,10 @@ class Block {
   Heads heads(const at::Tensor& x, const Rows& rows) const;
 
   BlockShape shape_;
-  ops::PackedLinear qkv_, o_, gate_, up_, down_;
-  at::Tensor qkv_bias_, o_bias_, gate_bias_, up_bias_, down_bias_, q_norm_, k_norm_, post_norm_;
+  ops::PackedLinear qkv_, o_;
+  std::optional<Mlp> mlp_;  // or:
+  std::optional<RoutedMlp> routed_;
+  at::Tensor qkv_bias_, o_bias_, q_norm_, k_norm_, post_norm_;
 };
 
 }  // namespace sf::gen

@@ -36,7 +36,8 @@ BlockShape shape_of(const arch::Decoder& d, int64_t layer) {
           .qkv_bias = d.qkv_bias,
           .o_bias = d.o_bias,
           .mlp_bias = d.mlp_bias,
-          .qk_norm = d.qk_norm};
+          .qk_norm = d.qk_norm,
+          .experts = d.routes(layer) ? d.experts : arch::Experts{}};
 }
 
 }  // namespace
@@ -56,8 +57,6 @@ Target::Target(const arch::Decoder& decoder, const Weights& weights)
       compute_(weights.compute()),
       rotary_(std::make_shared<model::Rotary>(decoder.rope, decoder.head_dim, decoder.max_positions)) {
   const arch::Decoder& d = decoder_;
-  SF_CHECK(d.experts.count == 0, Exit::kConfig, "the {} family trains and is scored, but does not generate here",
-           d.family);
   table_ = weights.get(kEmbedding, {d.vocab, d.hidden});
   for (int64_t i = 0; i < d.layers; ++i) {
     const std::string prefix = "model.layers." + std::to_string(i) + ".";

@@ -126,8 +126,14 @@ class Layer {
 
   at::Tensor experts(const Tensors& parameters, const at::Tensor& x) const {
     at::Tensor flat = x.reshape({-1, x.size(-1)});
-    at::Tensor mixed = mix_experts(flat, weight(parameters, "mlp.gate"), bank(parameters, "mlp.experts.gate_up_proj"),
-                                   bank(parameters, "mlp.experts.down_proj"), decoder_.experts);
+    const ExpertBank gate_up = bank(parameters, "mlp.experts.gate_up_proj");
+    const ExpertBank down = bank(parameters, "mlp.experts.down_proj");
+    const int64_t width = decoder_.experts.width;
+    auto one = [&](int64_t expert, const at::Tensor& rows) {
+      at::Tensor both = gate_up.apply(expert, rows);
+      return down.apply(expert, ops::swiglu(both.narrow(1, 0, width), both.narrow(1, width, width)));
+    };
+    at::Tensor mixed = mix_experts(flat, ops::linear(flat, weight(parameters, "mlp.gate")), one, decoder_.experts);
     if (decoder_.experts.shared_width > 0) {
       at::Tensor share = at::sigmoid(project(parameters, flat, "mlp.shared_expert_gate", false));
       mixed = mixed.add(mlp(parameters, flat, "mlp.shared_expert.").mul(share));

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "ops/linear.h"
-#include "ops/swiglu.h"
 #include "tensor/device.h"
 
 namespace sf::model {
@@ -48,9 +47,9 @@ at::Tensor ExpertBank::apply(int64_t expert, const at::Tensor& x) const {
   return y.add(ops::linear(ops::linear(x, a_[e]), b_[e]).mul(scale_));
 }
 
-at::Tensor mix_experts(const at::Tensor& x, const at::Tensor& router, const ExpertBank& gate_up, const ExpertBank& down,
+at::Tensor mix_experts(const at::Tensor& x, const at::Tensor& scores, const OneExpert& one,
                        const arch::Experts& experts) {
-  at::Tensor probabilities = at::softmax(ops::linear(x, router), -1, at::kFloat);
+  at::Tensor probabilities = at::softmax(scores, -1, at::kFloat);
   auto [weight, chosen] = at::topk(probabilities, experts.chosen, -1);
   if (experts.normalise) weight = weight.div(weight.sum(-1, true));
   weight = weight.to(x.scalar_type()).reshape({-1});
@@ -62,9 +61,7 @@ at::Tensor mix_experts(const at::Tensor& x, const at::Tensor& router, const Expe
     std::vector<int64_t> rows;
     for (int64_t place : mine) rows.push_back(place / experts.chosen);
     at::Tensor row = tensor::beside(index_of(rows), x);
-    at::Tensor both = gate_up.apply(e, x.index_select(0, row));
-    at::Tensor inner = ops::swiglu(both.narrow(1, 0, experts.width), both.narrow(1, experts.width, experts.width));
-    at::Tensor out = down.apply(e, inner).mul(tensor::select(weight, 0, index_of(mine)).unsqueeze(-1));
+    at::Tensor out = one(e, x.index_select(0, row)).mul(tensor::select(weight, 0, index_of(mine)).unsqueeze(-1));
     sum.index_add_(0, row, out);
   }
   return sum;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many MLPs, of which a router chooses some for each token. Source: models_text_scoring 3.1, 3.6.
 #pragma once
+#include <functional>
 #include <vector>
 
 #include "arch/adapter.h"
@@ -22,10 +23,11 @@ class ExpertBank {
   double scale_ = 1;
 };
 
-// x [N, H], the router's matrix [experts, H], gate and up of every expert one below the other -> [N, H]: each token's
-// chosen experts, weighed by their probabilities, added up in ascending order of experts. Soft-max in fp32 over all
-// experts. Every row depends on its own token alone.
-at::Tensor mix_experts(const at::Tensor& x, const at::Tensor& router, const ExpertBank& gate_up, const ExpertBank& down,
+// What one expert makes of the rows that chose it: [n, H] -> [n, H].
+using OneExpert = std::function<at::Tensor(int64_t expert, const at::Tensor& rows)>;
+// x [N, H], the router's scores [N, experts] -> [N, H]: each token's chosen experts, weighed by their probabilities,
+// added up in ascending order of experts. Soft-max in fp32 over all experts. Every row depends on its own token alone.
+at::Tensor mix_experts(const at::Tensor& x, const at::Tensor& scores, const OneExpert& one,
                        const arch::Experts& experts);
 
 }  // namespace sf::model

@@ -103,6 +103,18 @@ TEST_P(RowInvariance, HoldsWhereDynamicRotaryOutgrowsItsLength) {
   }
 }
 
+TEST_P(RowInvariance, HoldsWhereARouterChoosesExperts) {
+  Target target = tiny::target(GetParam(), tiny::routed_decoder());
+  const std::vector<int32_t> ids = tiny::ids(60, 1);
+  Cache whole = target.make_cache(64), single = target.make_cache(64);
+  const at::Tensor wanted = target.prefill(whole, ids).final_norm;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const Part part{&single, std::span(ids).subspan(i, 1)};
+    ASSERT_TRUE(bit_equal(target.forward(std::span(&part, 1)).final_norm, wanted.narrow(0, static_cast<int64_t>(i), 1)))
+        << i;
+  }
+}
+
 TEST_P(RowInvariance, Top1IsTheArgmaxOfTheLogits) {
   Target target = tiny::target(GetParam());
   Cache cache = target.make_cache(64);
@@ -113,8 +125,12 @@ TEST_P(RowInvariance, Top1IsTheArgmaxOfTheLogits) {
   EXPECT_LT(tensor::max_abs_difference(top.lse, logits.logsumexp(at::IntArrayRef{1})), 1e-5);  // fp32 sums of 37 terms
 }
 
-TEST(Target, FollowsTheSegmentsOfTheModel) {
-  const arch::Decoder d = tiny::decoder();
+class Families : public testing::TestWithParam<arch::Decoder> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, Families, testing::Values(tiny::decoder(), tiny::routed_decoder()),
+                         [](const auto& kind) { return kind.param.family; });
+
+TEST_P(Families, FollowTheSegmentsOfTheModel) {
+  const arch::Decoder& d = GetParam();
   const model::Tensors weights = tiny::weights(arch::describe(d));
   Target target(d, Weights(weights, Dtype::kF32));
   const std::vector<int32_t> ids = tiny::ids(20, 1);

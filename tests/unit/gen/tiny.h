@@ -29,6 +29,15 @@ inline arch::Decoder decoder(int64_t vocab = 37, int64_t layers = 4) {
   return d;
 }
 
+// Layers 0 and 2 have a router of eleven experts, of which each token takes three; all tokens pass one more.
+inline arch::Decoder routed_decoder() {
+  arch::Decoder d = decoder();
+  d.family = "qwen2_moe", d.architecture = "Qwen2MoeForCausalLM";
+  d.experts = {.count = 11, .chosen = 3, .width = 24, .shared_width = 40, .normalise = true};
+  d.experts.layers = {true, false, true, false};
+  return d;
+}
+
 inline at::Tensor random(const std::string& name, const Shape& shape, float scale, float mean) {
   at::Tensor out = at::empty(shape, at::kFloat);
   const Rng rng(11, name);
