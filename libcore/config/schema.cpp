@@ -87,6 +87,8 @@ void add_training(std::vector<Key>& keys) {
           real("training.down_sample_ratio", 0.8, 0, 1, "P-EAGLE: share of a row's indices kept from depth to depth"),
           real("training.down_sample_ratio_min", 0.2, 0, 1, "P-EAGLE: least share of a row's indices at any depth"),
           flag("training.shard_frozen_tables", false, "shard frozen tables over the ranks too (fsdp2 only)"),
+          word("training.adapter_dtype", "fp32", {"fp32", "bf16"},
+               "numbers that an adapter's weights and moments are kept in"),
           flag("training.reference_quirks", false, "reproduce known faults of the reference, to compare with it"),
       });
 }

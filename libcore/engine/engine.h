@@ -41,10 +41,13 @@ struct EngineOptions {
 
 struct AdamW {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  // Masters and moments hold bf16 numbers alone, widened: each operation of a step is rounded (rl_lora L-10).
+  bool bf16 = false;
 };
 
 struct StepResult {
   double grad_norm = 0;  // before clipping; from an exact accumulator of squares, equal for every world size
+  double kept = 0;       // with AdamW::bf16, the share of trainable elements that this step left as they were
   bool skipped = false;  // a non-finite gradient: nothing was changed on any rank
   std::string culprit;   // "parameter P, rank R, micro-batch M" when skipped
   std::vector<std::string>

@@ -89,7 +89,7 @@ class Engine::State {
   Culprit worst_of_all_ranks();
   std::string describe(const Culprit& culprit) const;
   std::vector<std::string> fresh_unused(std::span<const int64_t> uses);
-  void update(double lr, double scale, const AdamW& adamw);
+  double update(double lr, double scale, const AdamW& adamw);  // returns StepResult::kept
 
   std::unique_ptr<comm::Group> row_, column_;
   Spill spill_;

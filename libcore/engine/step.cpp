@@ -51,7 +51,7 @@ StepResult Engine::State::step(double lr, double max_norm, const AdamW& adamw) {
   } else {
     result.grad_norm = std::sqrt(squares.to_double());
     double scale = max_norm > 0 ? std::min(1.0, max_norm / (result.grad_norm + 1e-6)) : 1.0;
-    update(lr, scale, adamw);
+    result.kept = update(lr, scale, adamw);
   }
   store.zero_accumulators();
   end_window();
@@ -127,17 +127,25 @@ std::vector<std::string> Engine::State::fresh_unused(std::span<const int64_t> us
   return fresh;
 }
 
-void Engine::State::update(double lr, double scale, const AdamW& adamw) {
+double Engine::State::update(double lr, double scale, const AdamW& adamw) {
   ++steps_done;
   if (!fault("engine.stale_slot")) slots.masters_changed();
   ops::AdamWStep step{lr, adamw.beta1, adamw.beta2, adamw.eps, adamw.weight_decay, steps_done, scale};
+  std::array<int64_t, 2> kept{};  // and of how many; counted for bf16 alone
   for (size_t p = 0; p < plan.parameters.size(); ++p) {
     if (!plan.parameters[p].trainable) continue;
     std::span<const float> gradient = store.accumulator(plan.parameters[p].groups.front(), p);
-    ops::adamw_step(store.owned_master(p), gradient, store.exp_avg(p), store.exp_avg_sq(p), step);
+    std::span<float> master = store.owned_master(p);
+    if (adamw.bf16 && !fault("engine.wide_masters"))
+      kept[0] += ops::adamw_step_bf16(master, gradient, store.exp_avg(p), store.exp_avg_sq(p), step);
+    else
+      ops::adamw_step(master, gradient, store.exp_avg(p), store.exp_avg_sq(p), step);
+    kept[1] += std::ssize(master);
   }
+  if (adamw.bf16) timed_call([&] { group.all_reduce_sum(kept, call("masters that kept their value")); });
   if (plan.mesh.replicas > 1 && !fault("engine.no_spread"))
     timed_call([&] { store.spread(column(), call("spread masters")); });
+  return static_cast<double>(kept[0]) / static_cast<double>(std::max<int64_t>(kept[1], 1));
 }
 
 }  // namespace sf::engine

@@ -21,6 +21,39 @@ void adamw_step(std::span<float> master, std::span<const float> grad, std::span<
       kernels::adamw_constants(step.lr, step.beta1, step.beta2, step.eps, step.weight_decay, step.step, step.scale));
 }
 
+namespace {
+
+// The nearest bf16 number, even on a tie; finite values.
+float rounded(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return std::bit_cast<float>((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000);
+}
+
+}  // namespace
+
+int64_t adamw_step_bf16(std::span<float> master, std::span<const float> grad, std::span<float> exp_avg,
+                        std::span<float> exp_avg_sq, const AdamWStep& step) {
+  const size_t n = master.size();
+  SF_ASSERT(grad.size() == n && exp_avg.size() == n && exp_avg_sq.size() == n && step.step >= 1);
+  const auto t = static_cast<double>(step.step);
+  const auto keep = static_cast<float>(1 - step.lr * step.weight_decay), rest1 = static_cast<float>(1 - step.beta1);
+  const auto beta2 = static_cast<float>(step.beta2), rest2 = static_cast<float>(1 - step.beta2);
+  const auto root = static_cast<float>(std::sqrt(1 - std::pow(step.beta2, t))), eps = static_cast<float>(step.eps);
+  const auto size = static_cast<float>(-step.lr / (1 - std::pow(step.beta1, t)));
+  const auto scale = static_cast<float>(step.scale);
+  int64_t kept = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const float before = master[i], g = rounded(rounded(grad[i]) * scale);
+    const float p = step.weight_decay == 0 ? before : rounded(before * keep);
+    exp_avg[i] = rounded(std::fma(rest1, g - exp_avg[i], exp_avg[i]));
+    exp_avg_sq[i] = rounded(std::fma(rest2 * g, g, rounded(exp_avg_sq[i] * beta2)));
+    const float below = rounded(rounded(rounded(std::sqrt(exp_avg_sq[i])) / root) + eps);
+    master[i] = rounded(p + size * exp_avg[i] / below);
+    kept += master[i] == before;
+  }
+  return kept;
+}
+
 void fold_add(std::span<float> acc, std::span<const float> g) {
   SF_ASSERT(acc.size() == g.size());
   kernels::fold_add(acc.data(), g.data(), g.size());

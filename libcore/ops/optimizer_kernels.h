@@ -19,6 +19,11 @@ struct AdamWStep {
 void adamw_step(std::span<float> master, std::span<const float> grad, std::span<float> exp_avg,
                 std::span<float> exp_avg_sq, const AdamWStep& step);
 
+// The same on bf16 numbers, which the spans hold widened: the gradient and the result of each of PyTorch's operations
+// are rounded, where its AdamW of one tensor rounds them (rl_lora L-14). Returns how many masters kept their value.
+int64_t adamw_step_bf16(std::span<float> master, std::span<const float> grad, std::span<float> exp_avg,
+                        std::span<float> exp_avg_sq, const AdamWStep& step);
+
 // acc[i] += g[i]; the bf16 form widens first.
 void fold_add(std::span<float> acc, std::span<const float> g);
 void fold_add_bf16(std::span<float> acc, std::span<const uint16_t> g);

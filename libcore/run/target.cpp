@@ -100,7 +100,8 @@ OpenTarget load_target(app::Invocation& invocation, const std::filesystem::path&
   if (host_resident) std::tie(host_table, embedding) = map_embedding(invocation, checkpoint);
   gen::Target model = gen::Target::load(checkpoint, compute, adapter ? &*adapter : nullptr, embedding);
   Apply(settings, fmt::format("{} layers", model.decoder().layers), "gen").word("target.compute_dtype");
-  return {std::move(host_table), std::move(checkpoint), std::move(adapter), std::move(encoder), std::move(model), compute};
+  return {std::move(host_table), std::move(checkpoint), std::move(adapter),
+          std::move(encoder),    std::move(model),      compute};
 }
 
 }  // namespace

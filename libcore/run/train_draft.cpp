@@ -73,6 +73,7 @@ train::Stop wanted_stop(app::Invocation& invocation, const stream::Source& sourc
 // One file serves all verbs: what only other algorithms read is without effect here, and said to be.
 void set_aside_foreign(config::Settings& settings, const DraftVerb& verb) {
   Apply without(settings, fmt::format("0 parts of the draft ({} has none)", verb.name), "train");
+  without.nothing("training.adapter_dtype");
   for (const DraftVerb* other : draft_verbs())
     for (std::string_view key : other->settings)
       if (std::find(verb.settings.begin(), verb.settings.end(), key) == verb.settings.end()) without.nothing(key);

@@ -13,6 +13,7 @@
 #include "data/feed.h"
 #include "engine/engine.h"
 #include "model/sft.h"
+#include "ops/optimizer_kernels.h"
 #include "plan/work.h"
 #include "run/device.h"
 #include "run/entry.h"
@@ -66,7 +67,18 @@ stream::Contract contract_of(const Model& model, const tool::Chats& chats, Dtype
   return contract;
 }
 
-void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const Model& model) {
+// Whether the adapter's weights and moments are bf16 numbers.
+bool narrow_adapter(config::Settings& settings, const Model& model) {
+  if (!model.adapter) {
+    config::Apply(settings, "0 adapters (every parameter trains)", "engine").nothing("training.adapter_dtype");
+    return false;
+  }
+  config::Apply masters(settings, fmt::format("{} tensors of the adapter", 2 * model.adapters.size()), "engine");
+  return masters.word("training.adapter_dtype") == "bf16";
+}
+
+// `narrow`: what trains is rounded to bf16.
+void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const Model& model, bool narrow) {
   for (const arch::Parameter& parameter : spec.parameters) {
     const ckpt::Checkpoint& files = model.adapter && parameter.trainable ? model.adapter->files() : model.files;
     SF_CHECK(files.contains(parameter.name) && files.info(parameter.name).shape == parameter.shape, Exit::kData,
@@ -74,6 +86,10 @@ void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const 
              files.contains(parameter.name) ? to_string(files.info(parameter.name).shape) : "nothing");
     engine.load(parameter.name, [&](int64_t lo, int64_t hi, std::span<float> to) {
       files.read(parameter.name, lo, hi, Dtype::kF32, std::as_writable_bytes(to));
+      if (!narrow || !parameter.trainable) return;
+      std::vector<uint16_t> rounded(to.size());
+      ops::to_bf16(to, rounded);
+      ops::from_bf16(rounded, to);
     });
   }
 }
@@ -136,12 +152,14 @@ int train_sft(app::Invocation& invocation) {
   without.nothing("training.reference_quirks");
   for (const DraftVerb* draft : draft_verbs())
     for (std::string_view key : draft->settings) without.nothing(key);
+  const bool narrow = narrow_adapter(invocation.settings(), model);
   std::vector<model::Segment> segments = model::sft_segments(model.decoder, model.adapters);
   tool::Chats chats = tool::read_chats(invocation, model.encoder, model.decoder.max_positions);
   int64_t longest = chats.longest();
   std::unique_ptr<comm::Group> group = make_group(invocation);
   RunDir run(invocation, *group);
-  if (run.resume_from()) tool::check_same_adapter(ckpt::Checkpoint::open(*run.resume_from()), model.adapter);
+  if (run.resume_from())
+    tool::check_same_adapter(ckpt::Checkpoint::open(*run.resume_from()), model.adapter, narrow ? "bf16" : "fp32");
   if (group->rank() == 0) tool::write_rejected(invocation, chats.rows, run.path() / "rejected.jsonl");
   stream::Contract contract = contract_of(model, chats, engine_options.schedule.compute);
   Loading loading(invocation, *group, engine_options.call_deadline_s);
@@ -161,7 +179,8 @@ int train_sft(app::Invocation& invocation) {
   for (const std::string& line : engine.host_lines()) invocation.log("host-resident " + line);
   train::LoopOptions loop_options = apply_loop(invocation, contract.rows, false);
   loop_options.idle_bytes = idle_bytes;
-  if (model.decoder.experts.count == 0 && device.is_cpu())
+  loop_options.adamw.bf16 = narrow;
+  if (device.is_cpu())
     loop_options.work_bytes = [&, seen = int64_t{0}](const model::Tensors& batch) mutable {
       const at::Tensor& ids = batch.at("ids");
       seen = std::max(seen, ids.size(1));
@@ -170,7 +189,9 @@ int train_sft(app::Invocation& invocation) {
       return plan::sft_work(model.decoder, spec, engine.schedule(), shape, model.adapters) +
              plan::rotary_bytes(model.decoder.head_dim, seen);
     };
-  train::Checkpoints checkpoints(checkpoint_options(invocation, model, spec, contract));
+  train::CheckpointOptions kept = checkpoint_options(invocation, model, spec, contract);
+  kept.bf16 = narrow;
+  train::Checkpoints checkpoints(std::move(kept));
   train::SftObjective objective;
   auto collate = [&](std::span<const stream::Sample> samples) {
     return data::collate_sft(samples, model.decoder.vocab, contract.max_length);
@@ -178,7 +199,7 @@ int train_sft(app::Invocation& invocation) {
   data::Feed feed(*source, collate, kDataWait);
   app::settle_settings(invocation);
   loading.step("buffers", [&] { ckpt::check_buffers(model.files, spec); });
-  loading.step("values", [&] { load_parameters(engine, spec, model); });
+  loading.step("values", [&] { load_parameters(engine, spec, model, narrow); });
   train::Progress progress;
   loading.step("state", [&] { progress = resume(invocation, run, checkpoints, engine, contract); });
   loading.finish();

@@ -31,7 +31,8 @@ std::optional<ckpt::AdapterFiles> open_adapter(app::Invocation& invocation, cons
   return adapter;
 }
 
-void check_same_adapter(const ckpt::Checkpoint& before, const std::optional<ckpt::AdapterFiles>& adapter) {
+void check_same_adapter(const ckpt::Checkpoint& before, const std::optional<ckpt::AdapterFiles>& adapter,
+                        std::string_view dtype) {
   const std::string from = before.dir().string();
   const bool was = arch::is_adapter_config(before.config());
   SF_CHECK(was == adapter.has_value(), Exit::kConfig, "{} holds {}: go on from it with{}", from,
@@ -41,6 +42,10 @@ void check_same_adapter(const ckpt::Checkpoint& before, const std::optional<ckpt
   const std::string other = difference(arch::lora_from_config(before.config()), adapter->lora());
   SF_CHECK(other.empty(), Exit::kConfig, "{} is not the adapter that {} was trained from: its {}",
            adapter->files().dir().string(), from, other);
+  const Json* training = before.manifest().config.find("training");
+  const std::string kept = training ? training->get_string("adapter_dtype", "fp32") : "fp32";
+  SF_CHECK(kept == dtype, Exit::kConfig, "{} was trained with training.adapter_dtype = \"{}\", now it is \"{}\"", from,
+           kept, dtype);
 }
 
 std::vector<arch::Adapter> adapters_in(const std::optional<ckpt::AdapterFiles>& adapter) {

@@ -2,6 +2,7 @@
 // --adapter: an adapter beside the target it was made for.
 #pragma once
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "app/command.h"
@@ -12,8 +13,10 @@ namespace sf::tool {
 // None if --adapter is not given. kProtocol if its manifest names another target; one without a manifest (PEFT's own)
 // is taken on trust, with a warning. Further errors: ckpt::AdapterFiles::open.
 std::optional<ckpt::AdapterFiles> open_adapter(app::Invocation& invocation, const ckpt::Checkpoint& target);
-// Of a run that goes on from `before`: kConfig if that trained what `adapter` is not, naming the setting that differs.
-void check_same_adapter(const ckpt::Checkpoint& before, const std::optional<ckpt::AdapterFiles>& adapter);
+// Of a run that goes on from `before`: kConfig if that trained what `adapter` is not, or kept it in another type than
+// `dtype` ("fp32", "bf16"), naming the setting that differs.
+void check_same_adapter(const ckpt::Checkpoint& before, const std::optional<ckpt::AdapterFiles>& adapter,
+                        std::string_view dtype);
 std::vector<arch::Adapter> adapters_in(const std::optional<ckpt::AdapterFiles>& adapter);
 
 }  // namespace sf::tool

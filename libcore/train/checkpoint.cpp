@@ -118,6 +118,13 @@ void add_progress(Json& extra, const Progress& progress) {
   extra.set("skipped", progress.skipped).set("skipped_in_a_row", progress.skipped_in_a_row);
 }
 
+HostTensor as_bf16(const HostTensor& wide) {
+  const TensorView from = wide.view();
+  HostTensor narrow(Dtype::kBF16, from.shape);
+  convert(from.span(), from.dtype, {narrow.data(), narrow.view().bytes()}, Dtype::kBF16);
+  return narrow;
+}
+
 void load_moment(engine::Engine& engine, const ckpt::SafetensorsFile& file, const engine::Engine::Piece& piece) {
   TensorView stored = file.view(piece.name);
   SF_CHECK(stored.dtype == Dtype::kF32 && stored.shape == piece.shape, Exit::kData, "{}: {} is {} {}, wanted F32 {}",
@@ -201,8 +208,15 @@ fs::path Checkpoints::publish(const std::vector<NamedTensor>& gathered, const Pr
   discard(options_.run_dir / name);
   ckpt::Publisher publisher(options_.run_dir / name);
   std::vector<std::pair<std::string, TensorView>> weights, moments;
-  for (const NamedTensor& each : gathered)
-    (is_moment(each.name) ? moments : weights).emplace_back(each.name, each.tensor.view());
+  std::vector<HostTensor> narrow;
+  narrow.reserve(gathered.size());
+  for (const NamedTensor& each : gathered) {
+    if (is_moment(each.name))
+      moments.emplace_back(each.name, each.tensor.view());
+    else
+      weights.emplace_back(each.name,
+                           options_.bf16 ? narrow.emplace_back(as_bf16(each.tensor)).view() : each.tensor.view());
+  }
   for (const NamedTensor& buffer : options_.buffers) weights.emplace_back(buffer.name, buffer.tensor.view());
   ckpt::write_safetensors(publisher.dir() / kMoments, moments);
   for (const fs::path& file : options_.side_files) write_atomic(publisher.dir() / file.filename(), read_file(file));

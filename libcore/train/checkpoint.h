@@ -38,7 +38,8 @@ struct CheckpointOptions {
   std::vector<std::string> also_frozen;                      // frozen parameters that belong into the files
   Json contract, config, numerics;                           // for the manifest
   std::map<std::string, ckpt::BufferRecord> buffer_records;  // of all of the model's
-  Json extra;  // further members of the manifest's `extra` (the draft's target), or null
+  Json extra;         // further members of the manifest's `extra` (the draft's target), or null
+  bool bf16 = false;  // weights hold bf16 numbers alone, and are stored as such
   uint64_t seed = 0;
   int64_t keep = 0;         // newest checkpoints kept; 0: all
   std::string best;         // "loss" or "acc": the metric by which RUN/best names one, which stays; empty: none

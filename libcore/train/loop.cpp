@@ -265,6 +265,7 @@ void Loop::report(const Agreed& agreed, const std::vector<double>& sums, double 
   if (objective_.trains(agreed.counts)) {
     for (const auto& [name, value] : metrics_of(agreed, sums)) sink_->scalar(step, name, value);
     sink_->scalar(step, "grad_norm", result.grad_norm);
+    if (options_.adamw.bf16) sink_->scalar(step, "kept", result.kept);
   }
   sink_->scalar(step, "lr", lr);
   sink_->scalar(step, "tokens", static_cast<double>(agreed.tokens));

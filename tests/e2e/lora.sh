@@ -27,6 +27,17 @@ awk 'NR == 1 { first = $2 } END { exit !($2 < 0.98 * first) }' losses1 || { cat 
 "${lora[@]}" --set training.max_steps=3 -o halves >/dev/null 2>err || { cat err; die first half; }
 "${lora[@]}" --ranks 2 --resume auto -o halves >/dev/null 2>err || { cat err; die second half; }
 [ "$(digest run1/latest)" = "$(digest halves/latest)" ] || die "a continued run gives other bits"
+# Masters of bf16: the same bits on any ranks, stored as bf16, what did not move is told; not to be mixed with fp32.
+for w in 1 2; do
+  "${lora[@]}" --set training.adapter_dtype=bf16 --ranks $w -o narrow$w >/dev/null 2>err || { cat err; die "bf16, W=$w"; }
+  says "applied training.adapter_dtype=bf16 to 84 tensors of the adapter by engine"
+done
+[ "$(digest narrow1/latest)" = "$(digest narrow2/latest)" ] || die "bf16 adapters of W=2 differ from W=1"
+sf-shard inspect narrow1/latest >tables && grep -q "lora_A.*BF16" tables || { cat tables; die "not stored as bf16"; }
+grep -q '"kept":0\.' narrow1/metrics.jsonl || die "the share that did not move is not told"
+grep -q '"adapter_dtype": *"bf16"' narrow1/latest/manifest.json || die "the manifest does not state the type"
+expect 78 "${lora[@]}" --resume auto -o narrow1
+says 'was trained with training.adapter_dtype = "bf16", now it is "fp32"'
 # With other settings, or without its adapter, it does not go on.
 sf-init lora target --rank 5 --alpha 11 -o alpha11 >/dev/null 2>err || { cat err; die init; }
 expect 78 sf-train sft -c lora.toml --target target --adapter alpha11 --data chats.jsonl --resume auto -o halves
@@ -47,7 +58,10 @@ assert moments == {n + m for n in weights for m in (".exp_avg", ".exp_avg_sq")},
 assert json.loads((run / "adapter_config.json").read_text())["r"] == 5
 P
 # It answers with its target; a fresh one changes nothing, a trained one does.
-answer() { sf-eval generate --target target --questions chats.jsonl --limit 4 --set generate.max_new_tokens=8 "$@" 2>err; }
+asked() {  # answers alone: the line before them names the adapter
+  sf-eval generate --questions chats.jsonl --limit 4 --set generate.max_new_tokens=8 "$@" 2>err | tail -n +2
+}
+answer() { asked --target target "$@"; }
 answer >plain || { cat err; die generate; }
 answer --adapter adapter0 >fresh || { cat err; die "generate --adapter"; }
 answer --adapter run1/latest >trained || { cat err; die "generate --adapter"; }
@@ -73,13 +87,19 @@ python3 "$here/../support/make_tiny_model.py" moe family=qwen3_moe layers=2
 sf-init model moe -o experts >/dev/null 2>err || { cat err; die "init of experts"; }
 sf-init lora experts --rank 2 --targets q_proj --experts experts.gate_up_proj,experts.down_proj -o experts0 >/dev/null 2>err ||
   { cat err; die "init of their adapters"; }
-for w in 1 2; do
+for w in 1 3; do  # with three ranks some hold nothing of an A of two rows
   sf-train sft -c lora.toml --target experts --adapter experts0 --data chats.jsonl --ranks $w -o experts$w-run \
     >/dev/null 2>err || { cat err; die "experts, W=$w"; }
 done
-[ "$(digest experts1-run/latest)" = "$(digest experts2-run/latest)" ] || die "experts' adapters of W=2 differ from W=1"
+[ "$(digest experts1-run/latest)" = "$(digest experts3-run/latest)" ] || die "experts' adapters of W=3 differ from W=1"
 [ "$(digest experts0)" != "$(digest experts1-run/latest)" ] || die "experts' adapters did not train"
 sf-shard verify experts1-run/latest >/dev/null 2>err || { cat err; die "verify of experts' adapters"; }
+answer() { asked --target experts "$@"; }
+answer >plain || { cat err; die "generate of experts"; }
+answer --set generate.batch=1 >one || { cat err; die "generate of experts"; }
+answer --adapter experts1-run/latest >trained || { cat err; die "generate of experts with adapters"; }
+cmp plain one || die "the batch changes the answers of experts"
+cmp -s plain trained && die "trained adapters of experts change no answer"
 # Negative control: a scale that is forgotten must show.
 SF_FAULT=model.adapter_unscaled "${lora[@]}" -o broken >/dev/null 2>err
 [ "$(digest run1/latest)" != "$(digest broken/latest)" ] || die "the fault switch model.adapter_unscaled turned nothing red"

@@ -2,6 +2,7 @@
 // Any world size, same bits: losses, norms and weights of three windows of 12 micro-batches.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstdlib>
 #include <filesystem>
 
@@ -48,6 +49,33 @@ TEST_P(Bits, ATableHeldWholeGivesTheBitsOfOneGathered) {
   Course whole = run();
   whole.options.schedule.replicated = {"position.weight"};
   EXPECT_TRUE(same_bits(train_threads(2, whole), train_threads(2, run())));
+}
+
+TEST(Bf16Masters, StayBf16NumbersAndAreEqualForEveryWorldSize) {
+  auto run = [](int world) {
+    std::vector<float> record;
+    comm::run_threads(world, [&](comm::Group& group) {
+      tensor::set_threads(1);
+      Engine engine(group, toy::spec(), toy::segments(), {});
+      for (const arch::Parameter& parameter : toy::spec().parameters)
+        engine.load(parameter.name, [&](int64_t lo, int64_t hi, std::span<float> to) {
+          Rng rng(3, parameter.name);
+          for (int64_t i = lo; i < hi; ++i)
+            to[static_cast<size_t>(i - lo)] = rng.normal(static_cast<uint64_t>(i)) > 1 ? 4.0f : -0.25f;
+        });
+      Course course;
+      course.bf16 = true;
+      std::vector<float> mine = toy::train(engine, course);
+      for (const Engine::Piece& piece : engine.state())
+        for (float value : piece.values) EXPECT_EQ(std::bit_cast<uint32_t>(value) & 0xffff, 0u) << piece.name;
+      if (group.rank() == 0) record = mine;
+    });
+    return record;
+  };
+  std::vector<float> alone = run(1);
+  EXPECT_GT(alone[13], 0) << "a step leaves some bf16 numbers as they are";
+  EXPECT_LT(alone[13], 1);
+  for (int world : {2, 3}) EXPECT_TRUE(same_bits(run(world), alone)) << world;
 }
 
 using plan::Layout;

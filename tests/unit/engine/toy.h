@@ -105,6 +105,7 @@ inline void append(std::vector<float>& to, const at::Tensor& tensor) {
 struct Course {
   EngineOptions options;
   int64_t micro_batches = 12, windows = 3;
+  bool bf16 = false;  // masters and moments
 };
 
 // A course whose schedule is all that differs.
@@ -137,8 +138,9 @@ inline std::vector<float> train(Engine& engine, const Course& run, int64_t from_
   for (int64_t w = from_window; w < run.windows; ++w) {
     auto losses = window(engine, run.micro_batches, static_cast<uint64_t>(w * run.micro_batches));
     record.insert(record.end(), losses.begin(), losses.end());
-    StepResult step = engine.step(1e-2, 0.5, {.weight_decay = 0.01});
+    StepResult step = engine.step(1e-2, 0.5, {.weight_decay = 0.01, .bf16 = run.bf16});
     record.push_back(static_cast<float>(step.grad_norm));
+    if (run.bf16) record.push_back(static_cast<float>(step.kept));
   }
   for (const arch::Parameter& parameter : spec().parameters) append(record, engine.gathered(parameter.name));
   return record;

@@ -36,7 +36,9 @@ const arch::Lora kBefore{.rank = 4, .alpha = 8, .targets = {{"q_proj"}, {}}};
 TEST(SameAdapter, ARunGoesOnWithTheSettingsThatItBeganWith) {
   Case c;
   auto before = c.adapter("before", kBefore), again = c.adapter("again", kBefore, 7);
-  check_same_adapter(before->files(), again);
+  check_same_adapter(before->files(), again, "fp32");
+  std::string type = refusal(Exit::kConfig, [&] { check_same_adapter(before->files(), again, "bf16"); });
+  EXPECT_NE(type.find("training.adapter_dtype"), std::string::npos) << type;
   for (auto [name, changed, wanted] :
        {std::tuple{"rank", arch::Lora{.rank = 5, .alpha = 8, .targets = {{"q_proj"}, {}}}, "r was 4, is 5"},
         std::tuple{"alpha", arch::Lora{.rank = 4, .alpha = 9, .targets = {{"q_proj"}, {}}}, "lora_alpha was 8, is 9"},
@@ -45,7 +47,7 @@ TEST(SameAdapter, ARunGoesOnWithTheSettingsThatItBeganWith) {
         std::tuple{"targets", arch::Lora{.rank = 4, .alpha = 8, .targets = {{"k_proj"}, {}}},
                    "target_modules was [\"q_proj\"], is [\"k_proj\"]"}}) {
     auto other = c.adapter(name, changed);
-    std::string why = refusal(Exit::kConfig, [&] { check_same_adapter(before->files(), other); });
+    std::string why = refusal(Exit::kConfig, [&] { check_same_adapter(before->files(), other, "fp32"); });
     EXPECT_NE(why.find(wanted), std::string::npos) << why;
   }
 }
@@ -53,11 +55,11 @@ TEST(SameAdapter, ARunGoesOnWithTheSettingsThatItBeganWith) {
 TEST(SameAdapter, ARunOfAnAdapterDoesNotGoOnWithoutOne) {
   Case c;
   auto adapter = c.adapter("adapter", kBefore);
-  std::string why = refusal(Exit::kConfig, [&] { check_same_adapter(adapter->files(), std::nullopt); });
+  std::string why = refusal(Exit::kConfig, [&] { check_same_adapter(adapter->files(), std::nullopt, "fp32"); });
   EXPECT_NE(why.find("go on from it with --adapter"), std::string::npos) << why;
-  why = refusal(Exit::kConfig, [&] { check_same_adapter(ckpt::Checkpoint::open(c.target), adapter); });
+  why = refusal(Exit::kConfig, [&] { check_same_adapter(ckpt::Checkpoint::open(c.target), adapter, "fp32"); });
   EXPECT_NE(why.find("go on from it without --adapter"), std::string::npos) << why;
-  check_same_adapter(ckpt::Checkpoint::open(c.target), std::nullopt);
+  check_same_adapter(ckpt::Checkpoint::open(c.target), std::nullopt, "fp32");
 }
 
 TEST(Facts, OfAnswersNameTheAdapter) {
