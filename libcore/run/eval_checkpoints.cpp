@@ -36,12 +36,11 @@ class Series {
       fs::create_directories(files.answers.parent_path());
       fs::create_directories(files.verdicts.parent_path());
       if (!fs::exists(files.answers))
-        if (int status =
-                examine(invocation_, *comm::make_single(), exam_, candidate.dir, files.answers, candidate.step).status)
+        if (int status = examine(invocation_, *comm::make_single(), exam_, candidate, files.answers).status)
           return status;
       tool::score_into(invocation_, files.answers, files.verdicts);
     }
-    tool::tell_verdicts(invocation_, candidate.step, files, before);
+    tool::tell_verdicts(invocation_, *candidate.step, files, before);
     return 0;
   }
 
@@ -81,13 +80,14 @@ int eval_watch(app::Invocation& invocation) {
   while (invocation.stop() == app::Stop::kNone) {
     bool fresh = false;
     for (const Candidate& candidate : fs::is_directory(run) ? tool::candidates(invocation) : std::vector<Candidate>{}) {
-      if (!seen.insert(candidate.dir).second || invocation.stop() != app::Stop::kNone) continue;
+      const fs::path& dir = candidate.adapter ? *candidate.adapter : candidate.target;
+      if (!seen.insert(dir).second || invocation.stop() != app::Stop::kNone) continue;
       fresh = true;
       try {
         if (int status = series.evaluate(candidate)) return status;
       } catch (const Error&) {
-        if (!is_gone(candidate.dir)) throw;
-        invocation.warn(fmt::format("step {} was removed before it was evaluated", candidate.step));
+        if (!is_gone(dir)) throw;
+        invocation.warn(fmt::format("step {} was removed before it was evaluated", *candidate.step));
       }
     }
     if (fresh) since = monotonic_s();

@@ -5,6 +5,7 @@
 #include "run/entry.h"
 #include "run/exam.h"
 #include "run/group.h"
+#include "tool/open_adapter.h"
 #include "tool/outputs.h"
 
 namespace sf::run {
@@ -20,7 +21,7 @@ int eval_generate(app::Invocation& invocation) {
   const config::Apply none(invocation.settings(), "0 drafts: there is no --draft", "gen");
   if (!invocation.has("draft"))
     for (const char* key : {"speculation.draft_tokens", "speculation.least_confidence"}) none.nothing(key);
-  Examined done = examine(invocation, *group, exam, invocation.get("target"), out);
+  Examined done = examine(invocation, *group, exam, {invocation.get("target"), tool::adapter_option(invocation)}, out);
   if (done.status == 0 && out)
     invocation.result(invocation.json_output() ? done.run.to_json().set("path", out->string()).dump() : out->string());
   return done.status;

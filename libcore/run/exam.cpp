@@ -16,11 +16,11 @@ namespace {
 // A target that answers, with a draft or without; the task borrows from it.
 class Examinee {
  public:
-  Examinee(app::Invocation& invocation, const tool::Exam& exam, const std::filesystem::path& dir,
-           std::optional<int64_t> step)
+  Examinee(app::Invocation& invocation, const tool::Exam& exam, const tool::Candidate& candidate)
       : exam_(exam),
-        target_(open_target(invocation, dir, exam.variables)),
-        facts_(tool::facts_of(exam, target_.checkpoint, step, target_.adapter ? &target_.adapter->files() : nullptr)),
+        target_(open_target(invocation, candidate, exam.variables)),
+        facts_(tool::facts_of(exam, target_.checkpoint, candidate.step,
+                              target_.adapter ? &target_.adapter->files() : nullptr)),
         options_(generate_options(invocation, target_)) {
     options_.log_probs = true;
     if (invocation.has("draft")) take_draft(invocation);
@@ -103,9 +103,8 @@ AnswerRun answer_onto_stdout(app::Invocation& invocation, const AnswerTask& task
 }  // namespace
 
 Examined examine(app::Invocation& invocation, comm::Group& group, const tool::Exam& exam,
-                 const std::filesystem::path& target_dir, const std::optional<std::filesystem::path>& out,
-                 std::optional<int64_t> step) {
-  Examinee examinee(invocation, exam, target_dir, step);
+                 const tool::Candidate& candidate, const std::optional<std::filesystem::path>& out) {
+  Examinee examinee(invocation, exam, candidate);
   if (group.rank() == 0 && exam.samples > 1 && invocation.settings().get_float("generate.temperature") == 0)
     invocation.warn(fmt::format("generate.temperature is 0: the {} answers to a question will be equal", exam.samples));
   app::settle_settings(invocation);

@@ -16,10 +16,9 @@ struct Examined {
 
 // Answers every question `samples` times: rows id, sample, completion, finish, tokens, prompt_tokens, logprob, ids, in
 // the exam's order behind a line of facts. The answer to (question, sample) depends on the target, the exam and the
-// seed alone. `step`: of the training, where it is not the target's own. Without `out` the lines go to standard output
+// seed alone. Without `out` the lines go to standard output
 // of the only rank, and a stop is answered with 128 + signal. Settles the settings.
 Examined examine(app::Invocation& invocation, comm::Group& group, const tool::Exam& exam,
-                 const std::filesystem::path& target_dir, const std::optional<std::filesystem::path>& out,
-                 std::optional<int64_t> step = {});
+                 const tool::Candidate& candidate, const std::optional<std::filesystem::path>& out);
 
 }  // namespace sf::run

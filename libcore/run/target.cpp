@@ -87,14 +87,15 @@ std::pair<std::shared_ptr<engine::HostFile>, at::Tensor> map_embedding(app::Invo
   return {file, at::from_blob(file->bytes().data(), shape, type)};
 }
 
-OpenTarget load_target(app::Invocation& invocation, const std::filesystem::path& dir, const Json& variables,
+OpenTarget load_target(app::Invocation& invocation, const std::filesystem::path& dir,
+                       const std::optional<std::filesystem::path>& adapter_dir, const Json& variables,
                        bool host_resident) {
   config::Settings& settings = invocation.settings();
   apply_threads(invocation, "target.threads", invocation.ranks().local_world);
   Dtype compute = *dtype_from_config(settings.get_string("target.compute_dtype"));
   ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(dir);
   text::ChatEncoder encoder = text::ChatEncoder::open(checkpoint.dir(), variables);
-  std::optional<ckpt::AdapterFiles> adapter = tool::open_adapter(invocation, checkpoint);
+  std::optional<ckpt::AdapterFiles> adapter = tool::open_adapter(invocation, checkpoint, adapter_dir);
   std::shared_ptr<engine::HostFile> host_table;
   at::Tensor embedding;
   if (host_resident) std::tie(host_table, embedding) = map_embedding(invocation, checkpoint);
@@ -107,15 +108,15 @@ OpenTarget load_target(app::Invocation& invocation, const std::filesystem::path&
 }  // namespace
 
 OpenTarget open_target(app::Invocation& invocation) {
-  return load_target(invocation, invocation.get("target"), {}, false);
+  return load_target(invocation, invocation.get("target"), tool::adapter_option(invocation), {}, false);
 }
 
-OpenTarget open_target(app::Invocation& invocation, const std::filesystem::path& dir, const Json& variables) {
-  return load_target(invocation, dir, variables, false);
+OpenTarget open_target(app::Invocation& invocation, const tool::Candidate& candidate, const Json& variables) {
+  return load_target(invocation, candidate.target, candidate.adapter, variables, false);
 }
 
 OpenTarget open_host_target(app::Invocation& invocation) {
-  return load_target(invocation, invocation.get("target"), {}, true);
+  return load_target(invocation, invocation.get("target"), tool::adapter_option(invocation), {}, true);
 }
 
 std::unique_ptr<gen::Drafter> open_draft(app::Invocation& invocation, const ckpt::Checkpoint& files,

@@ -15,6 +15,7 @@
 #include "gen/generate.h"
 #include "gen/target.h"
 #include "text/chat.h"
+#include "tool/exam.h"
 
 namespace sf::run {
 
@@ -27,10 +28,10 @@ struct OpenTarget {
   Dtype compute;
 };
 
-// Applies target.compute_dtype and target.threads, then loads everything of `dir` (by default of --target).
+// Applies target.compute_dtype and target.threads, then loads everything of --target with --adapter, or of `candidate`.
 // `variables`: further names for its chat template, or null.
 OpenTarget open_target(app::Invocation& invocation);
-OpenTarget open_target(app::Invocation& invocation, const std::filesystem::path& dir, const Json& variables);
+OpenTarget open_target(app::Invocation& invocation, const tool::Candidate& candidate, const Json& variables);
 // Of --target, for a verb that reads shard.host_resident and shard.host_dir: they are applied, and the embedding can be
 // a mapping of its file.
 OpenTarget open_host_target(app::Invocation& invocation);

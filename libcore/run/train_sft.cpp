@@ -46,7 +46,7 @@ Model open_model(app::Invocation& invocation) {
   ckpt::Checkpoint files = ckpt::Checkpoint::open(invocation.get("target"));
   text::ChatEncoder encoder = text::ChatEncoder::open(files.dir());
   arch::Decoder decoder = arch::decoder_from_config(files.config());
-  std::optional<ckpt::AdapterFiles> adapter = tool::open_adapter(invocation, files);
+  std::optional<ckpt::AdapterFiles> adapter = tool::open_adapter(invocation, files, tool::adapter_option(invocation));
   SF_CHECK(!adapter || adapter->lora().dropout == 0, Exit::kConfig,
            "{}: lora_dropout is {}: training without dropout only; set it to 0", invocation.get("adapter"),
            adapter ? adapter->lora().dropout : 0);

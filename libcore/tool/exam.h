@@ -2,6 +2,7 @@
 // What is asked of a target and how: everything an answer depends on beside the weights. Read without LibTorch, so that
 // plans and the search for what is done already need none.
 #pragma once
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,13 @@ struct Exam {
 // Reads --questions, --limit, --shard and applies [eval]. Golds may be absent unless `need_gold`. kData naming the
 // line, kUsage for options that contradict.
 Exam read_exam(app::Invocation& invocation, bool need_gold);
+
+// Who answers: a target, with an adapter or without. `step`: of the training, where it is not what the files say.
+struct Candidate {
+  std::filesystem::path target;
+  std::optional<std::filesystem::path> adapter = {};
+  std::optional<int64_t> step = {};
+};
 
 // The facts of one target's answers: the exam's, and digests of weights, tokenizer and template, and of the adapter if
 // there is one; "step" as given, else where the adapter, or without one the target, comes from a training run.

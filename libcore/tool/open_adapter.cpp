@@ -19,10 +19,16 @@ std::string difference(const arch::Lora& was, const arch::Lora& is) {
 
 }  // namespace
 
-std::optional<ckpt::AdapterFiles> open_adapter(app::Invocation& invocation, const ckpt::Checkpoint& target) {
+std::optional<std::filesystem::path> adapter_option(const app::Invocation& invocation) {
   if (!invocation.has("adapter")) return std::nullopt;
+  return invocation.get("adapter");
+}
+
+std::optional<ckpt::AdapterFiles> open_adapter(app::Invocation& invocation, const ckpt::Checkpoint& target,
+                                               const std::optional<std::filesystem::path>& dir) {
+  if (!dir) return std::nullopt;
   ckpt::AdapterFiles adapter =
-      ckpt::AdapterFiles::open(invocation.get("adapter"), arch::describe(arch::decoder_from_config(target.config())));
+      ckpt::AdapterFiles::open(*dir, arch::describe(arch::decoder_from_config(target.config())));
   if (adapter.files().has_manifest())
     ckpt::check_target(adapter.files(), target);
   else if (invocation.ranks().rank == 0)

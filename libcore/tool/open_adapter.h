@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // --adapter: an adapter beside the target it was made for.
 #pragma once
+#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -10,9 +11,12 @@
 
 namespace sf::tool {
 
-// None if --adapter is not given. kProtocol if its manifest names another target; one without a manifest (PEFT's own)
+// --adapter, if it is given.
+std::optional<std::filesystem::path> adapter_option(const app::Invocation& invocation);
+// None if `dir` is none. kProtocol if its manifest names another target; one without a manifest (PEFT's own)
 // is taken on trust, with a warning. Further errors: ckpt::AdapterFiles::open.
-std::optional<ckpt::AdapterFiles> open_adapter(app::Invocation& invocation, const ckpt::Checkpoint& target);
+std::optional<ckpt::AdapterFiles> open_adapter(app::Invocation& invocation, const ckpt::Checkpoint& target,
+                                               const std::optional<std::filesystem::path>& dir);
 // Of a run that goes on from `before`: kConfig if that trained what `adapter` is not, or kept it in another type than
 // `dtype` ("fp32", "bf16"), naming the setting that differs.
 void check_same_adapter(const ckpt::Checkpoint& before, const std::optional<ckpt::AdapterFiles>& adapter,

@@ -81,7 +81,7 @@ int train_sft_plan(app::Invocation& invocation) {
   arch::Decoder shape = arch::decoder_from_config(target.config());
   Chats chats = read_chats(invocation, encoder, shape.max_positions);
   Samples samples{.width = chats.longest()};
-  std::vector<arch::Adapter> adapters = adapters_in(open_adapter(invocation, target));
+  std::vector<arch::Adapter> adapters = adapters_in(open_adapter(invocation, target, adapter_option(invocation)));
   return plan_run(invocation, [&](config::Settings& settings, int world) {
     PlanRequest request = sft_request(settings, shape, adapters, samples, world);
     place_host_tables(request.options, places_in(target));

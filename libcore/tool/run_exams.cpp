@@ -20,8 +20,15 @@ namespace {
 
 constexpr size_t kKeyDigits = 16;
 
+Candidate candidate_of(const app::Invocation& invocation, const fs::path& dir, int64_t step) {
+  if (!fs::exists(dir / "adapter_config.json")) return {.target = dir, .step = step};
+  SF_CHECK(invocation.has("target"), Exit::kUsage,
+           "{} is an adapter, which answers beside its target: give --target DIR", dir.string());
+  return {.target = invocation.get("target"), .adapter = dir, .step = step};
+}
+
 // Published checkpoints alone: a temporary sibling has another name.
-std::vector<Candidate> steps_of(const fs::path& run) {
+std::vector<Candidate> steps_of(const app::Invocation& invocation, const fs::path& run) {
   std::vector<Candidate> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(run, error)) {
@@ -29,7 +36,8 @@ std::vector<Candidate> steps_of(const fs::path& run) {
     int64_t step = 0;
     if (!name.starts_with("step-")) continue;
     auto [end, bad] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
-    if (bad == std::errc() && end == name.data() + name.size()) found.push_back({entry.path(), step});
+    if (bad == std::errc() && end == name.data() + name.size())
+      found.push_back(candidate_of(invocation, entry.path(), step));
   }
   SF_CHECK(!error, Exit::kNoInput, "{}: no directory of a run: {}", run.string(), error.message());
   std::ranges::sort(found, {}, &Candidate::step);
@@ -40,8 +48,8 @@ std::vector<Candidate> steps_of(const fs::path& run) {
 
 std::vector<Candidate> candidates(const app::Invocation& invocation) {
   const std::string& run = invocation.positional().front();
-  std::vector<Candidate> found = steps_of(run);
-  if (invocation.has("target")) found.insert(found.begin(), {invocation.get("target"), 0});
+  std::vector<Candidate> found = steps_of(invocation, run);
+  if (invocation.has("target")) found.insert(found.begin(), {.target = invocation.get("target"), .step = 0});
   if (!invocation.has("nth")) return found;
   const auto nth = static_cast<size_t>(whole_option(invocation, "nth", 0, INT64_MAX));
   SF_CHECK(nth < found.size(), Exit::kNoInput, "--nth {}: {} has {} checkpoints, counted from 0", nth, run,
@@ -64,9 +72,12 @@ std::optional<fs::path> ExamFiles::found() const {
 
 ExamFiles files_of(const app::Invocation& invocation, const Exam& exam, const std::string& rule,
                    const Candidate& candidate) {
-  const Json facts = facts_of(exam, ckpt::Checkpoint::open(candidate.dir), candidate.step);
+  std::optional<ckpt::Checkpoint> adapter;
+  if (candidate.adapter) adapter = ckpt::Checkpoint::open(*candidate.adapter);
+  const Json facts =
+      facts_of(exam, ckpt::Checkpoint::open(candidate.target), candidate.step, adapter ? &*adapter : nullptr);
   const std::string key = sha256_hex(facts.dump() + rule).substr(0, kKeyDigits);
-  const std::string name = fmt::format("step-{}-{}", candidate.step, key);
+  const std::string name = fmt::format("step-{}-{}", *candidate.step, key);
   const fs::path out = invocation.get("output");
   ExamFiles files{.whole = out / (name + ".jsonl"), .verdicts = {}, .answers = {}};
   fs::path part = name + ".jsonl";
@@ -104,7 +115,7 @@ std::optional<int> checkpoints_done(app::Invocation& invocation) {
   const std::string rule = checked_rule(invocation, exam);
   std::vector<std::pair<int64_t, ExamFiles>> all;
   for (const Candidate& candidate : candidates(invocation)) {
-    all.emplace_back(candidate.step, files_of(invocation, exam, rule, candidate));
+    all.emplace_back(*candidate.step, files_of(invocation, exam, rule, candidate));
     if (!all.back().second.found()) return std::nullopt;
   }
   if (all.empty()) return std::nullopt;
@@ -125,13 +136,13 @@ int checkpoints_plan(app::Invocation& invocation) {
     const std::string path = found.value_or(files.verdicts).string();
     if (invocation.json_output())
       invocation.result(Json::object()
-                            .set("step", candidate.step)
-                            .set("checkpoint", candidate.dir.string())
+                            .set("step", *candidate.step)
+                            .set("checkpoint", candidate.adapter.value_or(candidate.target).string())
                             .set("done", found.has_value())
                             .set("path", path)
                             .dump());
     else
-      invocation.result(fmt::format("{:<10} {}  {}", candidate.step, found ? "done " : "to do", path));
+      invocation.result(fmt::format("{:<10} {}  {}", *candidate.step, found ? "done " : "to do", path));
   }
   return 0;
 }

@@ -11,12 +11,9 @@
 
 namespace sf::tool {
 
-struct Candidate {
-  std::filesystem::path dir;
-  int64_t step = 0;
-};
-// RUN/step-N by step; in front of them --target, as step 0, if it is given; of these only the --nth, from 0. kNoInput
-// if there is no such run or no such checkpoint.
+// RUN/step-N by step, each with its step; in front of them --target, as step 0, if it is given; of these only the
+// --nth, from 0. A checkpoint that is an adapter answers with --target (kUsage without). kNoInput if there is no such
+// run or no such checkpoint.
 std::vector<Candidate> candidates(const app::Invocation& invocation);
 
 // Refuses golds that the rule refuses, before the work (kData). The rule's digest.

@@ -58,6 +58,21 @@ for _ in $(seq 400); do grep -qs "step 3: done already" err && break; sleep 0.05
 kill -TERM $pid; got=0; wait $pid || got=$?
 [ $got = 75 ] || { cat err; die "TERM while watching ended with $got"; }
 
+# Adapters answer with their target, as generate --adapter does.
+sf-init lora target -o adapter0 >/dev/null 2>err || { cat err; die lora; }
+sf-train sft --target target --adapter adapter0 --data chats.jsonl --set training.checkpoint_every=1 --set training.max_steps=2 \
+  --set training.learning_rate=1e-1 -o adapted >/dev/null 2>err || { cat err; die adapted; }
+ours=(sf-eval checkpoints adapted -c eval.toml --questions questions.jsonl -o adapters)
+expect 64 "${ours[@]}"; says "is an adapter, which answers beside its target: give --target DIR"
+expect 0 "${ours[@]}" --target target
+[ "$(ls adapters/step-*.jsonl | wc -l)" = 3 ] || { ls adapters; die "two adapters and their target"; }
+cmp adapters/answers/step-0-*.jsonl evals/answers/step-0-*.jsonl || die "step 0 is not the target"
+expect 0 sf-eval generate --target target --adapter adapted/step-2 -c eval.toml --questions questions.jsonl -o by-hand.jsonl
+cmp adapters/answers/step-2-*.jsonl by-hand.jsonl || die "an adapter of a run gives other answers than generate --adapter"
+! cmp -s <(tail -n +2 by-hand.jsonl) <(tail -n +2 adapters/answers/step-0-*.jsonl) || die "the adapter changes nothing"
+sf-eval report adapters -o page.html >table 2>err || { cat err; die "report of adapters"; }
+grep -q '>adapter<\|adapter' page.html || die "the page names no adapter"
+
 # Another setting is another key, and two verdicts of one step are no curve.
 series --nth 2 --set generate.seed=1 -o evals >out 2>err || { cat err; die "another seed"; }
 [ "$(ls evals/step-3-*.jsonl | wc -l)" = 2 ] || die "another seed has the same key"
