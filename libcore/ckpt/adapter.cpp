@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "ckpt/as_published.h"
 
 namespace sf::ckpt {
 namespace {
@@ -47,6 +48,9 @@ AdapterFiles AdapterFiles::open(const std::filesystem::path& dir, const arch::Mo
     arch::Lora lora = arch::lora_from_config(files.config());
     std::vector<arch::Adapter> adapters = arch::adapters_of(lora, spec);
     check_tensors(files, adapters);
+    check_as_published(files);
+    if (files.has_manifest())
+      for (const std::string& name : files.names()) check_tensor(files, name);  // small: all of it, at every start
     return {std::move(files), std::move(lora), std::move(adapters)};
   } catch (Error& error) {
     if (error.code() == Exit::kConfig) error.add_context(dir.string());

@@ -70,4 +70,9 @@ void check_tensor(const Checkpoint& files, std::string_view name) {
            files.dir().string(), stored);
 }
 
+void check_whole(const Checkpoint& files) {
+  std::vector<std::string> wrong = files.verify();
+  SF_CHECK(wrong.empty(), Exit::kData, "{} is not whole: {}", files.dir().string(), listed(wrong));
+}
+
 }  // namespace sf::ckpt

@@ -18,6 +18,8 @@ namespace sf::ckpt {
 void check_as_published(const Checkpoint& files);
 // The bytes of the tensor that `name` means against the manifest's digest: one pass over them. kData naming it.
 void check_tensor(const Checkpoint& files, std::string_view name);
+// All bytes against the manifest, if there is one: kData listing what differs.
+void check_whole(const Checkpoint& files);
 
 // latest_checkpoint(), and what it passed over on the way.
 struct Latest {

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/present.h"
 #include "ckpt/adapter.h"
+#include "ckpt/as_published.h"
 #include "ckpt/buffers.h"
 #include "ckpt/draft.h"
 #include "tool/model_source.h"
@@ -116,6 +117,7 @@ fs::path merge_adapter(const MergeOptions& options) {
   ckpt::AdapterFiles adapter =
       ckpt::AdapterFiles::open(options.adapter, arch::describe(arch::decoder_from_config(target.config())));
   if (adapter.files().has_manifest()) ckpt::check_target(adapter.files(), target);
+  ckpt::check_whole(target);
   Changed changed;
   std::vector<ckpt::TensorSource> tensors;
   for (const std::string& name : target.names()) {
@@ -140,6 +142,7 @@ fs::path unmerge(const fs::path& dir, const fs::path& out, const Reporter& repor
   SF_CHECK(what && is_present(dir / kKept), Exit::kData, "{} {}", dir.string(),
            what ? "did not keep what merging changed: merge with --keep to be able to undo it"
                 : "is no merged checkpoint: its manifest names no adapter");
+  ckpt::check_whole(merged);
   ckpt::SafetensorsFile kept = ckpt::SafetensorsFile::open(dir / kKept);
   std::vector<ckpt::TensorSource> tensors;
   for (const std::string& name : merged.names()) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ckpt/as_published.h"
 #include "tool/init_model.h"
 #include "tool/model_source.h"
 #include "tool/verl_files.h"
@@ -39,8 +40,7 @@ fs::path reshard(const ReshardOptions& options) {
   ckpt::Checkpoint open = ckpt::Checkpoint::open(options.checkpoint);
   SF_CHECK(open.has_manifest(), Exit::kData, "{} has no manifest: make a checkpoint of it with sf-init model first",
            options.checkpoint.string());
-  std::vector<std::string> wrong = open.verify();
-  SF_CHECK(wrong.empty(), Exit::kData, "{} is not whole: {}", options.checkpoint.string(), ckpt::listed(wrong));
+  ckpt::check_whole(open);
   std::vector<ckpt::TensorSource> tensors;
   for (const std::string& name : open.names()) {
     auto [file, info] = open.stored_place(name);

@@ -83,7 +83,9 @@ void print_published(app::Invocation& invocation, const std::filesystem::path& d
 }
 
 void publish(app::Invocation& invocation, const std::function<std::filesystem::path()>& make) {
-  refuse_existing(invocation.get("output"));  // before anything is read
+  const std::string out = invocation.get("output");
+  refuse_existing(out);  // before anything is read
+  if (invocation.plan_only()) return print_record(invocation, Json::object().set("would publish", out));
   print_published(invocation, make());
 }
 

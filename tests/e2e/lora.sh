@@ -57,6 +57,25 @@ assert weights and all(".lora_A.weight" in n or ".lora_B.weight" in n for n in w
 assert moments == {n + m for n in weights for m in (".exp_avg", ".exp_avg_sq")}, moments
 assert json.loads((run / "adapter_config.json").read_text())["r"] == 5
 P
+# Changed after it was published, it neither answers nor trains.
+cp -rL run1/latest flipped
+size=$(stat -c %s flipped/adapter_model.safetensors)
+printf '\377\1' | dd of=flipped/adapter_model.safetensors bs=1 seek=$((size - 4)) conv=notrunc status=none
+expect 65 sf-eval generate --target target --adapter flipped --questions chats.jsonl; says "are not those that were published"
+expect 65 sf-train sft -c lora.toml --target target --adapter flipped --data chats.jsonl -o never; says "are not those that were published"
+# Nor is it merged, nor into a damaged target; what was merged and damaged is not taken apart; a plan touches nothing.
+expect 65 sf-shard merge flipped -o never; says "are not those that were published"
+cp -r target chipped
+printf '\377\1' | dd of=chipped/model.safetensors bs=1 seek=9000 conv=notrunc status=none
+expect 65 sf-shard merge run1/latest --target chipped -o never; says "chipped is not whole"
+sf-shard merge run1/latest --keep -o kept >/dev/null 2>err || { cat err; die merge; }
+size=$(stat -c %s kept/unmerged.safetensors)
+printf '\377\1' | dd of=kept/unmerged.safetensors bs=1 seek=$((size - 4)) conv=notrunc status=none
+expect 65 sf-shard merge kept --undo -o never; says "kept is not whole"
+for verb in "merge run1/latest" "reshard target" "export target --to hf" "import hf"; do
+  expect 0 sf-shard $verb -o never --plan
+done
+[ ! -e never ] || die "a refused or planned output is there"
 # It answers with its target; a fresh one changes nothing, a trained one does.
 asked() {  # answers alone: the line before them names the adapter
   sf-eval generate --questions chats.jsonl --limit 4 --set generate.max_new_tokens=8 "$@" 2>err | tail -n +2
