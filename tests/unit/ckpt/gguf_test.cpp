@@ -29,11 +29,6 @@ std::string refused(std::string_view bytes) {
   return why;
 }
 
-testing::AssertionResult says(const std::string& text, std::string_view part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "\"" << text << "\" lacks \"" << part << "\"";
-}
-
 std::vector<float> values(GgufType type, std::string_view block, size_t count) {
   std::vector<float> out(count);
   dequantise(type, std::as_bytes(std::span(block.data(), block.size())), out);

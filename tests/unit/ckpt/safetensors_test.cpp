@@ -40,11 +40,6 @@ SafetensorsFile opened(const Scratch& scratch, std::string_view bytes) {
   return SafetensorsFile::open(scratch / "f.safetensors");
 }
 
-testing::AssertionResult says(const std::string& text, std::string_view part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "\"" << text << "\" lacks \"" << part << "\"";
-}
-
 std::string one(std::string_view dtype, std::string_view shape, std::string_view offsets) {
   return fmt::format(R"({{"t":{{"dtype":"{}","shape":{},"data_offsets":{}}}}})", dtype, shape, offsets);
 }

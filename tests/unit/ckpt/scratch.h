@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/shape.h"
@@ -44,6 +45,11 @@ inline HostTensor ramp(Dtype dtype, Shape shape, int start = 0) {
 
 inline bool same(const TensorView& a, const TensorView& b) {
   return a.dtype == b.dtype && a.shape == b.shape && (a.bytes() == 0 || std::memcmp(a.data, b.data, a.bytes()) == 0);
+}
+
+inline testing::AssertionResult says(const std::string& text, std::string_view part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "\"" << text << "\" lacks \"" << part << "\"";
 }
 
 // The message of the sf::Error that `body` throws, which must carry `wanted`.

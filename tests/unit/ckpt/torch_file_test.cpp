@@ -26,11 +26,6 @@ fs::path golden(const char* name) {
   return fs::path(root ? root : "tests/golden") / "torch_file" / name;
 }
 
-testing::AssertionResult says(const std::string& text, std::string_view part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "\"" << text << "\" lacks \"" << part << "\"";
-}
-
 std::string pickle_refused(std::string_view bytes) {
   return refusal(Exit::kData, [&] { read_pickle(bytes); });
 }

@@ -13,11 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-testing::AssertionResult says(const std::string& text, std::string_view part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "\"" << text << "\" lacks \"" << part << "\"";
-}
-
 fs::path file_of(const Scratch& scratch, const std::string& name, const std::vector<float>& values, Shape shape,
                  Dtype as = Dtype::kF32) {
   HostTensor tensor(as, shape);

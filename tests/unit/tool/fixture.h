@@ -15,6 +15,7 @@ namespace sf::tool {
 
 using ckpt::GgufBuilder;
 using ckpt::refusal;
+using ckpt::says;
 using ckpt::Scratch;
 
 constexpr const char* kTemplate =

@@ -13,11 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-testing::AssertionResult says(const std::string& text, std::string_view part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "\"" << text << "\" lacks \"" << part << "\"";
-}
-
 TEST(Float8, ValuesAreTheFormats) {
   // sign, exponent biased by 7, three bits of fraction; subnormals in steps of 2^-9; no infinity.
   EXPECT_EQ(e4m3_to_float(0x00), 0.0f);

@@ -18,11 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-testing::AssertionResult says(const std::string& text, std::string_view part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "\"" << text << "\" lacks \"" << part << "\"";
-}
-
 InitModelOptions options(const fs::path& source, const fs::path& out) {
   InitModelOptions o;
   o.source = source;

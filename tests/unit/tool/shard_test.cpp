@@ -18,11 +18,6 @@ std::string problems(const fs::path& dir) {
   return all;
 }
 
-testing::AssertionResult says(const std::string& text, std::string_view part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "\"" << text << "\" lacks \"" << part << "\"";
-}
-
 fs::path published(const Scratch& scratch) {
   InitModelOptions o;
   o.source = tiny_model(scratch);

@@ -17,11 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-testing::AssertionResult says(const std::string& text, std::string_view part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "\"" << text << "\" lacks \"" << part << "\"";
-}
-
 fs::path golden(const char* name) {
   const char* root = std::getenv("SF_GOLDEN_ROOT");
   return fs::path(root ? root : "tests/golden") / "verl_shards" / name;
