@@ -129,22 +129,11 @@ Work peagle() {
   return {"peagle", arch::describe_training(d), model::peagle_segments(d, like.vocabulary, {.depths = 3}), batch};
 }
 
-void load(Engine& engine, const arch::ModelSpec& spec) {
-  for (const arch::Parameter& parameter : spec.parameters) {
-    engine.load(parameter.name, [&](int64_t lo, int64_t hi, std::span<float> to) {
-      Rng rng(23, parameter.name);
-      float base = parameter.shape.size() == 1 ? 1.0f : 0.0f;
-      for (int64_t i = lo; i < hi; ++i)
-        to[static_cast<size_t>(i - lo)] = base + 0.2f * rng.normal(static_cast<uint64_t>(i));
-    });
-  }
-}
-
 // Two windows: losses of micro-batches by this rank alone where there is one, then norms and weights.
 std::vector<float> train(comm::Group& group, const Work& work, EngineOptions options) {
   options.spill_dir = std::filesystem::temp_directory_path();
   Engine engine(group, work.spec, work.segments, options);
-  load(engine, work.spec);
+  toy::load(engine, work.spec);
   std::vector<float> record;
   for (uint64_t window = 0; window < 2; ++window) {
     for (int64_t round = 0; round < plan::rounds(kWindow, group.world()); ++round) {
@@ -219,7 +208,7 @@ TEST_P(OnADevice, NothingStaysThereButFrozenParametersThatAreWhole) {
   Work work = GetParam()();
   comm::run_threads(1, [&](comm::Group& group) {
     Engine engine(group, work.spec, work.segments, on_device(Dtype::kF32));
-    load(engine, work.spec);
+    toy::load(engine, work.spec);
     engine.round(work.batch(0, Dtype::kF32), "loss", {"loss"});
     uint64_t frozen = 0, page = 4096;
     for (const arch::Parameter& p : work.spec.parameters)

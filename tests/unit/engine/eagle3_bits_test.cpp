@@ -15,14 +15,7 @@ std::vector<float> train(comm::Group& group, const EngineOptions& options, bool 
   Engine engine(group, arch::describe_training(draft.config),
                 model::eagle3_segments(draft.config, draft.vocabulary, draft.options), options);
   arch::ModelSpec spec = arch::describe_training(draft.config);
-  for (const arch::Parameter& parameter : spec.parameters) {
-    engine.load(parameter.name, [&](int64_t lo, int64_t hi, std::span<float> to) {
-      Rng rng(23, parameter.name);
-      float base = parameter.shape.size() == 1 ? 1.0f : 0.0f;
-      for (int64_t i = lo; i < hi; ++i)
-        to[static_cast<size_t>(i - lo)] = base + 0.2f * rng.normal(static_cast<uint64_t>(i));
-    });
-  }
+  toy::load(engine, spec);
   std::vector<float> record;
   for (uint64_t window = 0; window < 2; ++window) {
     for (int64_t round = 0; round < plan::rounds(kWindow, group.world()); ++round) {

@@ -40,24 +40,13 @@ struct Setting {
   }
 };
 
-void load(Engine& engine, const arch::ModelSpec& spec) {
-  for (const arch::Parameter& parameter : spec.parameters) {
-    engine.load(parameter.name, [&](int64_t lo, int64_t hi, std::span<float> to) {
-      Rng rng(23, parameter.name);
-      float base = parameter.shape.size() == 1 ? 1.0f : 0.0f;
-      for (int64_t i = lo; i < hi; ++i)
-        to[static_cast<size_t>(i - lo)] = base + 0.2f * rng.normal(static_cast<uint64_t>(i));
-    });
-  }
-}
-
 // Two windows of seven micro-batches (ranks without one included): sums, gradients, norms, weights.
 std::vector<float> train(comm::Group& group, const Setting& setting) {
   tensor::set_threads(1);
   constexpr int64_t kWindow = 7;
   arch::ModelSpec spec = arch::describe_training(draft(), setting.tied);
   Engine engine(group, spec, model::dflash_segments(draft(), setting.tied, {setting.chunk}), setting.options());
-  load(engine, spec);
+  toy::load(engine, spec);
   std::vector<float> record;
   for (uint64_t window = 0; window < 2; ++window) {
     for (int64_t round = 0; round < plan::rounds(kWindow, group.world()); ++round) {

@@ -96,6 +96,18 @@ inline void load(Engine& engine) {
   }
 }
 
+// Of any model: matrices small and random, norms and biases near one.
+inline void load(Engine& engine, const arch::ModelSpec& spec) {
+  for (const arch::Parameter& parameter : spec.parameters) {
+    engine.load(parameter.name, [&](int64_t lo, int64_t hi, std::span<float> to) {
+      Rng rng(23, parameter.name);
+      float base = parameter.shape.size() == 1 ? 1.0f : 0.0f;
+      for (int64_t i = lo; i < hi; ++i)
+        to[static_cast<size_t>(i - lo)] = base + 0.2f * rng.normal(static_cast<uint64_t>(i));
+    });
+  }
+}
+
 // Everything two runs must agree on: losses in global order, gradient norms, weights.
 inline void append(std::vector<float>& to, const at::Tensor& tensor) {
   at::Tensor flat = tensor.to(at::kFloat).contiguous();
