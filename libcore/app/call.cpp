@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "app/signals.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/shm_control.h"
 
 namespace sf {
 const char* version();
@@ -124,6 +126,8 @@ void Call::listen() {
   // Ranks leave together, so one of several waits for the others. A verb of ranks is run again after 75.
   Early early = setup_.ranks.world > 1 ? Early::kFlag : setup_.parsed.verb->ranks ? Early::kAgain : Early::kDie;
   install_signals(prefix_of(setup_), early);
+  // Its supervisor's end may have been told while such a signal was ignored, as nohup and background jobs have it.
+  if (setup_.group_fd >= 0 && shm::supervisor_is_gone(*shm::Region::map(setup_.group_fd))) raise(SIGTERM);
   listener_ = std::jthread([this](const std::stop_token& stop) { answer_quits(stop); });
   pthread_setname_np(listener_.native_handle(), "sf-listen");
 }

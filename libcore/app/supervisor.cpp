@@ -42,6 +42,7 @@ class Supervisor {
  public:
   Supervisor(int ranks, const SuperviseOptions& options) : options_(options), control_(shm::create_control(ranks)) {
     region_ = shm::Region::map(control_.get());
+    region_->control().supervisor.store(getpid());
     ranks_.resize(static_cast<size_t>(ranks));
     block_signals();
   }
@@ -95,6 +96,7 @@ class Supervisor {
     SF_CHECK(pid >= 0, Exit::kOs, "cannot start rank {} of {}: {}", rank, ranks_.size(), errno_text(errno));
     if (pid == 0) be_rank(rank, supervisor, child);
     ranks_[static_cast<size_t>(rank)] = {pid, true, 0, false};
+    region_->slot(rank).pid.store(pid);
   }
 
   [[noreturn]] void be_rank(int rank, pid_t supervisor, const std::function<int(int, int)>& child) {
@@ -158,7 +160,6 @@ class Supervisor {
     rank.end = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
     shm::Life life = region_->slot(number).life.load();
     bool in_group = life == shm::Life::kAlive || life == shm::Life::kAbsent;
-    if (region_->slot(number).pid.load() == 0) region_->slot(number).pid.store(rank.pid);
     if (rank.end == 0) {
       if (in_group) shm::end_rank(*region_, number, shm::Life::kLeft, "");
       return;

@@ -18,10 +18,10 @@ struct SuperviseOptions {
 
 // Forks `ranks` processes; each runs child(rank, control_fd) and ends with its result (exceptions: 70, or the status of
 // an sf::Error). control_fd is the group's memory file (comm::make_shm). Rank 0 keeps stdin and stdout; in every other
-// process, the supervisor's included, they are /dev/null from then on. Ranks get SIGTERM should the supervisor die.
-// TERM, INT, HUP, USR1, USR2 and QUIT go to every rank; stop signals within 2 s count once; QUIT also says who waits
-// where. When a rank dies the others learn of it through the memory file. Throws kOs if a rank cannot be started;
-// kSoftware if a thread exists already.
+// process, the supervisor's included, they are /dev/null from then on. Ranks get SIGTERM should the supervisor die, and
+// no rank then waits on for one that has ended or was never started. TERM, INT, HUP, USR1, USR2 and QUIT go to every
+// rank; stop signals within 2 s count once; QUIT also says who waits where. When a rank dies the others learn of it
+// through the memory file. Throws kOs if a rank cannot be started; kSoftware if a thread exists already.
 int supervise(int ranks, const std::function<int(int rank, int control_fd)>& child,
               const SuperviseOptions& options = {});
 

@@ -166,6 +166,11 @@ bool may_tell(const Region& region, int rank, std::string_view error) {
   return region.control().told.compare_exchange_strong(nothing, hash) || nothing != hash;
 }
 
+bool supervisor_is_gone(const Region& region) {
+  int32_t supervisor = region.control().supervisor.load();
+  return supervisor != 0 && getppid() != supervisor;
+}
+
 void wake_all(const Region& region) {
   futex(region.control().generation, FUTEX_WAKE, INT_MAX, nullptr);
 }

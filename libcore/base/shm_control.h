@@ -18,7 +18,7 @@ namespace sf::shm {
 
 inline constexpr int kMaxRanks = 128;
 inline constexpr uint32_t kMagic = 0x53466374;
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 
 enum class Life : uint32_t { kAbsent, kAlive, kLeft, kFailed, kDead };
 
@@ -62,6 +62,8 @@ struct Control {
   std::atomic<uint32_t> sleepers{0};
   std::atomic<uint64_t> told{0};     // hash of the first error that a rank told: an equal one is not told again
   std::atomic<uint32_t> culprit{0};  // rank + 1 of the first that died, failed or left: the one that reports name
+  // The process that starts the ranks, writes their pids and says how each ended; 0: none does.
+  std::atomic<int32_t> supervisor{0};
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<Life>::is_always_lock_free);
 
@@ -97,6 +99,8 @@ void end_rank(const Region& region, int rank, Life how, std::string_view reason)
 // nothing: true only where the culprit could not speak.
 bool may_tell(const Region& region, int rank, std::string_view error);
 void wake_all(const Region& region);
+// Asked by a rank: has its supervisor ended? Then nobody tells how other ranks ended, nor starts those that are missing.
+bool supervisor_is_gone(const Region& region);
 // Sleeps until the word differs from `seen`, somebody wakes it, or `span` is over. May return early.
 void sleep_on(std::atomic<uint32_t>& word, uint32_t seen, Seconds span);
 

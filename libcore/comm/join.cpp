@@ -20,6 +20,7 @@ namespace {
 constexpr int kMorePorts = 16;
 constexpr Seconds kAnswer{2.0};  // of a port that may be a stranger's
 constexpr Seconds kRetry{0.1};
+constexpr Seconds kLook{0.2};  // how often a rank that waits looks for its supervisor
 constexpr size_t kBoardArea = 4096;  // the least; nothing passes through it
 
 // One line from a blocking conversation; "" if there is none in time.
@@ -42,6 +43,7 @@ std::string hear(int socket, Deadline deadline) {
 Meeting::Meeting(const MeetingOptions& options)
     : rank_(options.rank),
       world_(options.world),
+      supervisor_(options.supervisor),
       job_(options.job),
       board_(shm::Region::anonymous(options.world, kBoardArea)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -113,6 +115,7 @@ void Meeting::find_rank_0(const MeetingOptions& options, Deadline deadline) {
         if (fd.valid() && greet(options, std::move(fd), deadline)) return;
       }
     }
+    stop_if_orphan();
     SF_CHECK(!deadline.passed(), Exit::kUnavailable,
              "rank {} found no rank 0 of \"{}\" on {} at ports {} to {} before the deadline", rank_, job_, options.host,
              options.port, last);
@@ -120,9 +123,16 @@ void Meeting::find_rank_0(const MeetingOptions& options, Deadline deadline) {
   }
 }
 
+void Meeting::stop_if_orphan() const {
+  SF_CHECK(supervisor_ == 0 || getppid() == supervisor_, Exit::kUnavailable,
+           "rank {} of {} has not met the others: its supervisor (pid {}) is gone", rank_, world_, supervisor_);
+}
+
 void Meeting::await_all(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  bool all = changed_.wait_for(lock, deadline.left(), [&] { return joined_ == world_ - 1; });
+  auto joined = [&] { return joined_ == world_ - 1; };
+  while (!changed_.wait_for(lock, std::min(kLook, deadline.left()), joined) && !deadline.passed()) stop_if_orphan();
+  bool all = joined();
   std::string missing;
   for (int rank = 1; rank < world_; ++rank) {
     if (board_->slot(rank).life.load() == shm::Life::kAbsent)

@@ -25,6 +25,7 @@ struct MeetingOptions {
   int port = 0;           // the first of 17 that rank 0 may listen on
   std::string job;        // a stranger's meeting on the same port says another one
   std::string interface;  // name or address to use; "": the route to rank 0
+  int supervisor = 0;     // whose end ends the joining; 0: none
   int listener = -1;      // rank 0: an inherited socket that listens already, instead of port
 };
 
@@ -62,6 +63,7 @@ class Meeting {
   void find_rank_0(const MeetingOptions& options, Deadline deadline);
   bool greet(const MeetingOptions& options, UniqueFd fd, Deadline deadline);
   void await_all(Deadline deadline);
+  void stop_if_orphan() const;
 
   void run(const std::stop_token& stop);
   void wait_for_events();
@@ -76,7 +78,7 @@ class Meeting {
   void flush(Line& line);
   void farewell();
 
-  int rank_, world_;
+  int rank_, world_, supervisor_;
   std::string job_, address_, place_;
   std::shared_ptr<shm::Region> board_;
   UniqueFd listener_, wake_;

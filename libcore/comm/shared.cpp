@@ -93,15 +93,23 @@ void SharedGroup::look_after_peers(bool ask_system, uint32_t generation, const C
 }
 
 bool SharedGroup::process_is_gone(int rank) {
-  const shm::RankSlot& slot = board_->slot(rank);
-  pid_t pid = slot.pid.load();
-  if (slot.life.load() != shm::Life::kAlive || pid == getpid()) return false;
+  const shm::RankSlot &slot = board_->slot(rank), &root = root_board().slot(root_rank(rank));
+  // Of a rank that has not joined, the supervisor would tell the end.
+  bool orphan = shm::supervisor_is_gone(root_board()) && !fault("comm.orphan_waits");
+  bool started = orphan || root.life.load() == shm::Life::kAlive;
+  auto expected = [&] {
+    shm::Life life = slot.life.load();
+    return life == shm::Life::kAlive || (life == shm::Life::kAbsent && started);
+  };
+  pid_t pid = root.pid.load();
+  if (!expected() || pid == getpid()) return false;
+  if (pid == 0) return true;  // the supervisor ended before it started this one
   UniqueFd& peer = peers_[static_cast<size_t>(rank)];
   if (!peer.valid()) peer = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  if (!peer.valid()) return errno == ESRCH && slot.life.load() == shm::Life::kAlive;
+  if (!peer.valid()) return errno == ESRCH && expected();
   pollfd wait{peer.get(), POLLIN, 0};
   // A peer that left in good order says so before it ends: look at its word once more after the system's.
-  return poll(&wait, 1, 0) > 0 && slot.life.load() == shm::Life::kAlive;
+  return poll(&wait, 1, 0) > 0 && expected();
 }
 
 void SharedGroup::compare_announcements() {

@@ -3,7 +3,6 @@
 #include "run/group.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "comm/network.h"
@@ -26,10 +25,11 @@ comm::MeetingOptions meeting_options(app::Invocation& invocation) {
                                .job = ranks.job,
                                .interface = settings.get_string("comm.interface")};
   if (ranks.source == "supervisor" || ranks.source == "single") {
-    int parent = ranks.world > 1 ? getppid() : 0;
+    if (invocation.group_fd() >= 0)
+      options.supervisor = shm::Region::map(invocation.group_fd())->control().supervisor.load();
     options.host = "127.0.0.1";
-    options.port = 20000 + parent % 12000;
-    options.job = fmt::format("supervisor {}", parent);
+    options.port = 20000 + options.supervisor % 12000;
+    options.job = fmt::format("supervisor {}", options.supervisor);
   }
   std::string meet = settings.get_string("comm.meet");
   if (!meet.empty()) options.host = meet;

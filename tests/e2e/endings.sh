@@ -27,3 +27,14 @@ pipe b; started b
 pkill -KILL -f "^sf-train eagle3 .*-o $work/b" ; ended
 status cap 69 "trainer killed"
 sf-shard verify a/latest >/dev/null 2>err || { cat err; die "checkpoint after a kill does not verify"; }
+
+# kill -9 of the supervisor while its ranks start: none outlives it, or keeps the run's directory.
+for ms in 004 006 008 010 030; do
+  sf-train sft -c run.toml --target target --data chats.jsonl --ranks 2 -o "$work/early" 2>/dev/null >/dev/null &
+  victim=$!
+  sleep 0.$ms
+  kill -KILL $victim
+  { wait $victim || true; } 2>/dev/null
+  for _ in $(seq 100); do pgrep -f "^sf-train sft .*-o $work/early" >/dev/null || break; sleep 0.05; done
+  ! pgrep -af "^sf-train sft .*-o $work/early" || die "a rank outlives its supervisor, killed after 0.$ms s"
+done

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "comm/group.h"
+#include "comm/meeting.h"
 #include "ranks.h"
 
 namespace sf {
@@ -173,6 +174,76 @@ TEST(Supervisor, RanksEndWhenTheSupervisorIsKilled) {
   kill(run.pid(), SIGKILL);
   EXPECT_EQ(run.rest(), "");  // end of file: no rank holds the pipe any more
   EXPECT_EQ(run.status(), -SIGKILL);
+}
+
+// A rank that hears of the supervisor's end while it waits for one that ended first, or was never started.
+void outlive(int rank, int fd, bool first_is_alone) {
+  if (rank == 1 && first_is_alone) pause();
+  signal(SIGTERM, count_signal);
+  comm::make_shm(fd, rank, 2)->barrier(named("load", 8'000));
+}
+
+TEST(Supervisor, ARankThatWaitsForOneThatNeverCameEndsWithTheSupervisor) {
+  Ranks run(2, [](int rank, int fd, int pipe) {
+    if (rank == 0) Ranks::tell(pipe, "ready");
+    try {
+      outlive(rank, fd, true);
+    } catch (const Error& error) {
+      Ranks::tell(pipe, error.what());
+    }
+    return 0;
+  });
+  run.line();
+  usleep(50'000);
+  double killed = monotonic_s();
+  kill(run.pid(), SIGKILL);
+  std::string said = run.rest();
+  EXPECT_LT(monotonic_s() - killed, 5) << said;
+  EXPECT_NE(said.find("rank 1"), std::string::npos) << said;
+  EXPECT_NE(said.find("died; rank 0 waits in load"), std::string::npos) << said;
+}
+
+TEST(Supervisor, ItsDeathAtAnyEarlyInstantLeavesNoRank) {
+  for (uint64_t round = 0; round < kills(60); ++round) {
+    Ranks run(2, [](int rank, int fd, int pipe) {
+      try {
+        outlive(rank, fd, false);
+      } catch (const Error& error) {
+        Ranks::tell(pipe, error.what());
+      }
+      return 0;
+    });
+    usleep(static_cast<useconds_t>(round * 50));
+    double killed = monotonic_s();
+    kill(run.pid(), SIGKILL);
+    run.rest();  // the end of file: no rank holds the pipe any more
+    ASSERT_LT(monotonic_s() - killed, 5) << "killed after " << round * 50 << " us";
+  }
+}
+
+TEST(Supervisor, ItsDeathEndsARankThatHasNotMetTheOthers) {
+  for (int lone : {0, 1}) {
+    Ranks run(2, [lone](int rank, int fd, int pipe) {
+      if (rank != lone) pause();
+      signal(SIGTERM, count_signal);
+      Ranks::tell(pipe, "ready");
+      comm::MeetingOptions options{.rank = rank, .world = 2, .host = "127.0.0.1", .job = "test"};
+      options.supervisor = shm::Region::map(fd)->control().supervisor.load();
+      try {
+        comm::Meeting::join(options, Deadline::after(Seconds(60)));
+      } catch (const Error& error) {
+        Ranks::tell(pipe, error.what());
+      }
+      return 0;
+    });
+    run.line();
+    usleep(50'000);
+    double killed = monotonic_s();
+    kill(run.pid(), SIGKILL);
+    std::string said = run.rest();
+    EXPECT_LT(monotonic_s() - killed, 5) << said;
+    EXPECT_NE(said.find("has not met the others: its supervisor"), std::string::npos) << said;
+  }
 }
 
 // Kill -9 of one rank somewhere in a loop of collectives.
