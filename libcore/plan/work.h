@@ -80,6 +80,7 @@ uint64_t peagle_work(const arch::Peagle& draft, const arch::ModelSpec& spec, con
 
 struct SftBatch {
   int64_t rows = 0, width = 0, labels = 0;
+  std::vector<int64_t> experts;  // tokens of each expert in every layer with a router; empty: the most of any router
   auto operator<=>(const SftBatch&) const = default;
 };
 SftBatch full_sft_batch(int64_t rows, int64_t width);

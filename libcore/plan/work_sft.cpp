@@ -5,18 +5,31 @@
 #include <string>
 #include <utility>
 
+#include "plan/shadow_experts.h"
 #include "plan/shadow_ops.h"
 #include "plan/work.h"
 
 namespace sf::plan {
 namespace {
 
+// What every block is made from; it outlives them. `spread`: tokens of each expert, wherever there is a router.
+struct Chain {
+  const arch::Decoder& decoder;
+  std::span<const arch::Adapter> adapters;
+  const Spread& spread;
+};
+
 class DecoderBlock {
  public:
-  DecoderBlock(ShadowOps& ops, const arch::Decoder& decoder, int64_t index, std::span<const arch::Adapter> adapters)
-      : ops_(ops), d_(decoder), index_(index), prefix_("model.layers." + std::to_string(index) + ".") {
-    for (const arch::Adapter& adapter : adapters)
-      if (adapter.module.starts_with(prefix_)) adapters_.emplace(adapter.module.substr(prefix_.size()), adapter);
+  DecoderBlock(Tape& tape, ShadowOps& ops, const Chain& chain, int64_t index)
+      : tape_(tape),
+        ops_(ops),
+        d_(chain.decoder),
+        spread_(chain.spread),
+        index_(index),
+        prefix_("model.layers." + std::to_string(index) + ".") {
+    for (const arch::Adapter& adapter : chain.adapters)
+      if (adapter.parameter.starts_with(prefix_)) adapters_.emplace(adapter.parameter.substr(prefix_.size()), adapter);
   }
 
   NamedShades operator()(const NamedShades& p, const NamedShades& in) const {
@@ -24,13 +37,14 @@ class DecoderBlock {
     Shade x = ops_.norm(before, p.at(prefix_ + "input_layernorm.weight"));
     Shade h = ops_.add(before, attention(p, x));
     x = ops_.norm(h, p.at(prefix_ + "post_attention_layernorm.weight"));
-    return {{"hidden." + std::to_string(index_ + 1), ops_.add(h, mlp(p, x))}};
+    Shade y = d_.routes(index_) ? experts(p, x) : mlp(p, x, "mlp.");
+    return {{"hidden." + std::to_string(index_ + 1), ops_.add(h, y)}};
   }
 
  private:
   Shade project(const NamedShades& p, const Shade& x, const std::string& module, bool biased) const {
     Shade y = ops_.linear(x, p.at(prefix_ + module + ".weight"), biased ? &p.at(prefix_ + module + ".bias") : nullptr);
-    auto adapter = adapters_.find(module);
+    auto adapter = adapters_.find(module + ".weight");
     if (adapter == adapters_.end()) return y;
     Shade low = ops_.linear(x, p.at(adapter->second.a));
     return ops_.add(y, ops_.scaled(ops_.linear(low, p.at(adapter->second.b))));
@@ -51,13 +65,32 @@ class DecoderBlock {
     return project(p, ops_.merge_heads(mixed, {x.shape[0], x.shape[1], d_.heads * d_.head_dim}), "self_attn.o_proj",
                    d_.o_bias);
   }
-  Shade mlp(const NamedShades& p, const Shade& x) const {
-    Shade gate = project(p, x, "mlp.gate_proj", d_.mlp_bias), up = project(p, x, "mlp.up_proj", d_.mlp_bias);
-    return project(p, ops_.swiglu(gate, up), "mlp.down_proj", d_.mlp_bias);
+  Shade mlp(const NamedShades& p, const Shade& x, const std::string& at) const {
+    Shade gate = project(p, x, at + "gate_proj", d_.mlp_bias), up = project(p, x, at + "up_proj", d_.mlp_bias);
+    return project(p, ops_.swiglu(gate, up), at + "down_proj", d_.mlp_bias);
+  }
+  ShadowBank bank(const NamedShades& p, const std::string& name) const {
+    ShadowBank bank(tape_, ops_, p.at(prefix_ + name));
+    if (auto found = adapters_.find(name); found != adapters_.end())
+      bank.adapt(p.at(found->second.a), p.at(found->second.b), found->second);
+    return bank;
+  }
+  Shade experts(const NamedShades& p, const Shade& x) const {
+    Shade flat = ops_.reshape(x, {x.elements() / x.shape.back(), x.shape.back()});
+    ShadowBank gate_up = bank(p, "mlp.experts.gate_up_proj"), down = bank(p, "mlp.experts.down_proj");
+    Shade scores = ops_.linear(flat, p.at(prefix_ + "mlp.gate.weight"));
+    Shade mixed = ShadowExperts{d_.experts, gate_up, down}.mix(tape_, ops_, flat, scores, spread_);
+    if (d_.experts.shared_width > 0) {
+      Shade share = ops_.from_result(project(p, flat, "mlp.shared_expert_gate", false));
+      mixed = ops_.add(mixed, ops_.times(mlp(p, flat, "mlp.shared_expert."), share, flat.shape));
+    }
+    return ops_.reshape(mixed, x.shape);
   }
 
+  Tape& tape_;
   ShadowOps& ops_;
   const arch::Decoder& d_;
+  const Spread& spread_;
   int64_t index_;
   std::string prefix_;
   std::map<std::string, arch::Adapter> adapters_;
@@ -75,27 +108,36 @@ NamedShades head(Tape& tape, ShadowOps& ops, const arch::Segment& segment, const
   return {{"loss", loss}, {"sums", tape.make({2}, Dtype::kF64)}};
 }
 
-}  // namespace
-
-SftBatch full_sft_batch(int64_t rows, int64_t width) {
-  return {rows, width, rows * std::max<int64_t>(width - 1, 1)};  // a row's last token has no label
-}
-
-uint64_t sft_work(const arch::Decoder& decoder, const arch::ModelSpec& spec, const Schedule& plan,
-                  const SftBatch& batch, std::span<const arch::Adapter> adapters) {
+uint64_t work_of(const Chain& chain, const arch::ModelSpec& spec, const Schedule& plan, const SftBatch& batch) {
   Tape tape;
   ShadowOps ops(tape);
   std::vector<ShadowSegment> segments(spec.segments.size());
   segments.front().forward = [&](const NamedShades& p, const NamedShades&) -> NamedShades {
     return {{"hidden.0", ops.embedding(p.begin()->second, {batch.rows, batch.width})}};
   };
-  for (int64_t layer = 0; layer < decoder.layers; ++layer)
-    segments[static_cast<size_t>(layer + 1)].forward = DecoderBlock(ops, decoder, layer, adapters);
+  for (int64_t layer = 0; layer < chain.decoder.layers; ++layer)
+    segments[static_cast<size_t>(layer + 1)].forward = DecoderBlock(tape, ops, chain, layer);
   segments.back().forward = [&](const NamedShades& p, const NamedShades& in) {
     return head(tape, ops, spec.segments.back(), batch, p, in);
   };
   ShadowPass(tape, spec, plan, std::move(segments)).run({}, "loss");
   return with_margin(tape);
+}
+
+}  // namespace
+
+SftBatch full_sft_batch(int64_t rows, int64_t width) {
+  return {rows, width, rows * std::max<int64_t>(width - 1, 1), {}};  // a row's last token has no label
+}
+
+uint64_t sft_work(const arch::Decoder& decoder, const arch::ModelSpec& spec, const Schedule& plan,
+                  const SftBatch& batch, std::span<const arch::Adapter> adapters) {
+  if (decoder.experts.count == 0 || !batch.experts.empty())
+    return work_of({decoder, adapters, batch.experts}, spec, plan, batch);
+  uint64_t most = 0;
+  for (const Spread& spread : widest_spreads(decoder.experts, batch.rows * batch.width))
+    most = std::max(most, work_of({decoder, adapters, spread}, spec, plan, batch));
+  return most;
 }
 
 }  // namespace sf::plan

@@ -180,7 +180,7 @@ int train_sft(app::Invocation& invocation) {
   train::LoopOptions loop_options = apply_loop(invocation, contract.rows, false);
   loop_options.idle_bytes = idle_bytes;
   loop_options.adamw.bf16 = narrow;
-  if (model.decoder.experts.count == 0 && device.is_cpu())
+  if (device.is_cpu())
     loop_options.work_bytes = [&, seen = int64_t{0}](const model::Tensors& batch) mutable {
       const at::Tensor& ids = batch.at("ids");
       seen = std::max(seen, ids.size(1));

@@ -225,12 +225,8 @@ PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model,
   PlanRequest request = request_of(settings, "sft", arch::describe_training(model, adapters), samples.width, world);
   request.load.input_bytes = 3 * tensor_bytes(request.rows * request.width, Dtype::kI64) + plan::kAlign;
   request.load.constant_bytes = plan::rotary_bytes(model.head_dim, request.width);
-  // How many tokens an expert gets is not known before.
-  if (model.experts.count == 0)
-    request.work = [model, adapters, spec = request.spec,
-                    batch = plan::full_sft_batch(request.rows, request.width)](const plan::Schedule& schedule) {
-      return plan::sft_work(model, spec, schedule, batch, adapters);
-    };
+  request.work = [model, adapters, spec = request.spec, batch = plan::full_sft_batch(request.rows, request.width)](
+                     const plan::Schedule& schedule) { return plan::sft_work(model, spec, schedule, batch, adapters); };
   return request;
 }
 

@@ -72,6 +72,15 @@ sf-init draft peagle --target target --draft-vocab 64 --data chats.jsonl --set d
 for ranks in 1 2; do
   hold "peagle-$ranks" $ranks sf-train peagle -c run.toml --draft peagle0 --from features --set training.num_depths=4 --set training.max_steps=2 --set engine.mode=auto
 done
+# Experts: all parameters, adapters of linear layers alone, and of experts.
+python3 "$here/../support/make_tiny_model.py" moe family=qwen3_moe layers=2 && sf-init model moe -o experts >/dev/null 2>err || { cat err; die experts; }
+sf-init lora experts --rank 2 --targets q_proj,o_proj -o dense0 >/dev/null 2>err || { cat err; die "adapters of linear layers"; }
+sf-init lora experts --rank 2 --targets q_proj --experts experts.gate_up_proj,experts.down_proj -o fused0 >/dev/null 2>err || { cat err; die "adapters of experts"; }
+moe=(sf-train sft -c run.toml --target experts --data chats.jsonl --set training.max_steps=2)
+for ranks in 1 2; do
+  hold "experts-$ranks" $ranks "${moe[@]}"
+  for kind in dense fused; do hold "experts-$kind-$ranks" $ranks "${moe[@]}" --adapter "$kind""0"; done
+done
 hold dflash-flat 2 "${dflash[@]}" --from features-dflash --set shard.backend=fsdp1 --set engine.mode=recompute
 hold dflash-tables 2 "${dflash[@]}" --from features-dflash --set shard.frozen_tables=target_embedding=rows,target_head=stream
 hold sft-replicate 2 "${sft[@]}" --set shard.backend=replicate --set engine.compute_dtype=bf16

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 
+#include "base/rng.h"
 #include "plan/work.h"
 #include "tensor/memory.h"
 #include "toy.h"
@@ -22,11 +23,15 @@ inline void expect_close(const Measured& work) {
   EXPECT_LE(excess, 0.03) << work.predicted << " bytes predicted, " << work.measured << " measured";
 }
 
-// The most that one round of a loaded engine holds in tensors besides the engine and the micro-batch.
+// The most that one round of a loaded engine holds in tensors besides the engine and the micro-batch. `spread`: how far
+// parameters differ from 0.01.
 inline uint64_t measure(Engine& engine, const arch::ModelSpec& spec, const model::Tensors& batch,
-                        const std::string& sums) {
+                        const std::string& sums, float spread = 0) {
   for (const arch::Parameter& parameter : spec.parameters)
-    engine.load(parameter.name, [](int64_t, int64_t, std::span<float> to) { std::fill(to.begin(), to.end(), 0.01f); });
+    engine.load(parameter.name, [&](int64_t lo, int64_t, std::span<float> to) {
+      Rng rng(1, parameter.name);
+      for (float& value : to) value = 0.01f + spread * rng.normal(static_cast<uint64_t>(lo++));
+    });
   tensor::mark_memory();
   uint64_t before = tensor::memory().allocated;
   engine.round(batch, "loss", {sums});
