@@ -14,7 +14,7 @@ _sf_eval() {
         --limit) COMPREPLY=(); return ;;
         -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.stop_ids= generate.ignore_eos= speculation.draft_tokens= speculation.least_confidence=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.stop_ids= generate.ignore_eos= speculation.draft_tokens= speculation.tree_nodes= speculation.tree_width= speculation.least_confidence=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
@@ -64,7 +64,7 @@ _sf_eval() {
         -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --ranks) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'comm.group= comm.interface= comm.meet= comm.join_deadline_s= target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.stop_ids= generate.ignore_eos= eval.samples= eval.system= eval.prompt= eval.thinking= speculation.draft_tokens= speculation.least_confidence=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'comm.group= comm.interface= comm.meet= comm.join_deadline_s= target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.stop_ids= generate.ignore_eos= eval.samples= eval.system= eval.prompt= eval.thinking= speculation.draft_tokens= speculation.tree_nodes= speculation.tree_width= speculation.least_confidence=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;

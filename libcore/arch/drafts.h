@@ -19,6 +19,13 @@ struct DraftInput {
   int64_t vocab = 0, hidden = 0;
 };
 
+// What a draft proposes for one verification: up to `depth` tokens one behind the other, or with `nodes` a tree of that
+// many tokens at most, `depth` levels deep, of which each level's `width` likeliest get `width` children each.
+struct Proposals {
+  int64_t depth = 3, nodes = 0, width = 8;
+  bool branch() const { return nodes > 0; }
+};
+
 struct DraftFamily {
   std::string_view name;          // the verb that trains it
   std::string_view architecture;  // in config.json
@@ -36,6 +43,7 @@ struct DraftFamily {
 
   bool final_norm() const { return features != "dflash"; }
   bool teacher() const { return features == "eagle3"; }
+  bool branches() const { return features == "eagle3"; }  // its proposals may form a tree
 };
 
 std::span<const DraftFamily> draft_families();

@@ -175,6 +175,11 @@ void add_generate(std::vector<Key>& keys) {
           word("eval.thinking", "template", {"template", "on", "off"},
                "enable_thinking of the chat template; template: not given, as it sees fit"),
           whole("speculation.draft_tokens", 3, 1, 16, "tokens the draft proposes for each verification, at most"),
+          whole("speculation.tree_nodes", 0, 0, 1024,
+                "EAGLE3, P-EAGLE: tokens of the tree that a verification looks at, at most, draft_tokens levels deep; 0: "
+                "a chain"),
+          whole("speculation.tree_width", 8, 1, 64,
+                "nodes of each level of the tree that go on, and children of each of them"),
           real("speculation.least_confidence", 0, 0, 1,
                "DSpark: a proposal ends before a token whose confidence is below this; 0: never"),
           whole("draft.vocab_size", 0, 0, 16777216, "tokens the draft can propose, the data's most frequent; 0: all"),

@@ -10,6 +10,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/fault.h"
+#include "gen/tree.h"
 #include "ops/attention.h"
 #include "ops/norm.h"
 #include "ops/parallel.h"
@@ -19,10 +21,23 @@ namespace sf::gen {
 
 void Rows::add(Cache& cache, int64_t count) {
   SF_ASSERT(count > 0 && std::none_of(runs_.begin(), runs_.end(), [&](const Run& r) { return r.cache == &cache; }));
-  SF_ASSERT(cache.length_ + count <= cache.capacity_);
+  SF_ASSERT(cache.length_ + count <= cache.capacity_ && cache.nodes() == 0);
   runs_.push_back({&cache, cache.length_, count, this->count()});
   for (int64_t i = 0; i < count; ++i) positions_.push_back(cache.length_ + i);
   cache.length_ += count;
+}
+
+void Rows::add(Cache& cache, std::span<const int32_t> parents) {
+  SF_ASSERT(!parents.empty() &&
+            std::none_of(runs_.begin(), runs_.end(), [&](const Run& r) { return r.cache == &cache; }));
+  runs_.push_back({&cache, cache.length_, std::ssize(parents), count(), cache.nodes()});
+  for (int32_t parent : parents) {
+    const auto node = static_cast<int32_t>(cache.nodes());
+    SF_ASSERT(parent == kTrunk || (parent >= 0 && parent < node));
+    cache.parents_.push_back(parent);
+    positions_.push_back(cache.length_ + std::ssize(cache.path_to(node)) - 1);
+    SF_ASSERT(positions_.back() < cache.parked(node));
+  }
 }
 
 void Rows::place(const model::Rotary& rotary) {
@@ -46,17 +61,26 @@ void Rows::place(const model::Rotary& rotary) {
 
 namespace {
 
-// The run's rows of `from` [nKV, rows, hd] into the cache's [nKV, capacity, hd].
-void write(const at::Tensor& from, const Rows::Run& run, const at::Tensor& to) {
+// Row `row` of `from` [nKV, rows, hd] into entry `entry` of the cache's [nKV, capacity, hd].
+void copy_row(const at::Tensor& from, int64_t row, const at::Tensor& to, int64_t entry) {
   SF_ASSERT(from.scalar_type() == to.scalar_type() && from.stride(2) == 1 && to.stride(2) == 1);
   const auto size = static_cast<int64_t>(from.itemsize());
-  const auto bytes = static_cast<size_t>(from.size(2) * size);
   const auto* source = static_cast<const std::byte*>(from.const_data_ptr());
   auto* target = static_cast<std::byte*>(to.data_ptr());
   for (int64_t head = 0; head < from.size(0); ++head)
-    for (int64_t i = 0; i < run.count; ++i)
-      std::memcpy(target + (head * to.stride(0) + (run.first + i) * to.stride(1)) * size,
-                  source + (head * from.stride(0) + (run.row + i) * from.stride(1)) * size, bytes);
+    std::memcpy(target + (head * to.stride(0) + entry * to.stride(1)) * size,
+                source + (head * from.stride(0) + row * from.stride(1)) * size,
+                static_cast<size_t>(from.size(2) * size));
+}
+
+// The run's rows into the positions behind the cache's.
+void write(const at::Tensor& from, const Rows::Run& run, const at::Tensor& to) {
+  for (int64_t i = 0; i < run.count; ++i) copy_row(from, run.row + i, to, run.first + i);
+}
+
+void put_rows(const at::Tensor& rows, at::Tensor& into, int64_t row) {
+  std::memcpy(static_cast<std::byte*>(into.data_ptr()) + row * into.stride(0) * into.itemsize(), rows.const_data_ptr(),
+              rows.nbytes());
 }
 
 }  // namespace
@@ -94,31 +118,71 @@ Block::Heads Block::heads(const at::Tensor& x, const Rows& rows) const {
 void Block::remember(const at::Tensor& x, const Rows& rows, int64_t layer) const {
   const Heads own = heads(x, rows);
   for (const Rows::Run& run : rows.runs()) {
+    SF_ASSERT(run.node < 0);
     write(own.k, run, run.cache->keys(layer));
     write(own.v, run, run.cache->values(layer));
   }
 }
 
 at::Tensor Block::attend(const at::Tensor& x, const Rows& rows, int64_t layer) const {
-  const BlockShape& s = shape_;
   const Heads own = heads(x, rows);
-  at::Tensor mixed = at::empty({rows.count(), s.heads * s.head_dim}, own.q.options());
+  at::Tensor mixed = at::empty({rows.count(), shape_.heads * shape_.head_dim}, own.q.options());
   const std::span<const Rows::Run> runs = rows.runs();
   ops::parallel()(runs.size(), [&](size_t begin, size_t end) {
     at::AutoDispatchBelowADInplaceOrView no_gradients;  // the guard of the calling thread does not reach this one
-    for (size_t i = begin; i < end; ++i) {
-      const Rows::Run& run = runs[i];
-      at::Tensor keys = run.cache->keys(layer), values = run.cache->values(layer);
-      write(own.k, run, keys);
-      write(own.v, run, values);
-      const std::vector<int64_t> last(static_cast<size_t>(run.count), run.first + run.count - 1);
-      at::Tensor one = ops::attend_cached(own.q.narrow(1, run.row, run.count), keys, values,
-                                          s.whole_run ? std::span<const int64_t>(last) : rows.positions(run), s.window);
-      std::memcpy(static_cast<std::byte*>(mixed.data_ptr()) + run.row * mixed.stride(0) * mixed.itemsize(),
-                  one.const_data_ptr(), one.nbytes());
-    }
+    for (size_t i = begin; i < end; ++i)
+      if (runs[i].node < 0)
+        attend(own, rows, runs[i], layer, mixed);
+      else
+        attend_nodes(own, rows, runs[i], layer, mixed);
   });
   return o_.apply(mixed, o_bias_);
+}
+
+void Block::attend(const Heads& own, const Rows& rows, const Rows::Run& run, int64_t layer, at::Tensor& mixed) const {
+  at::Tensor keys = run.cache->keys(layer), values = run.cache->values(layer);
+  write(own.k, run, keys);
+  write(own.v, run, values);
+  const std::vector<int64_t> last(static_cast<size_t>(run.count), run.first + run.count - 1);
+  put_rows(ops::attend_cached(own.q.narrow(1, run.row, run.count), keys, values,
+                              shape_.whole_run ? std::span<const int64_t>(last) : rows.positions(run), shape_.window),
+           mixed, run.row);
+}
+
+// Rows that follow each other down one path share a call; before it, that path is laid behind the cache's positions.
+void Block::attend_nodes(const Heads& own, const Rows& rows, const Rows::Run& run, int64_t layer,
+                         at::Tensor& mixed) const {
+  const Cache& cache = *run.cache;
+  at::Tensor keys = cache.keys(layer), values = cache.values(layer);
+  for (int64_t i = 0; i < run.count; ++i) {
+    const int64_t entry = cache.parked(static_cast<int32_t>(run.node + i));
+    copy_row(own.k, run.row + i, keys, entry);
+    copy_row(own.v, run.row + i, values, entry);
+  }
+  std::vector<int32_t> laid;
+  auto lay = [&](const std::vector<int32_t>& path) {
+    const size_t held = static_cast<size_t>(std::ranges::mismatch(laid, path).in1 - laid.begin());
+    for (size_t depth = fault("gen.other_branch") ? laid.size() : held; depth < path.size(); ++depth) {
+      const int64_t entry = run.first + static_cast<int64_t>(depth);
+      copy_row(keys, cache.parked(path[depth]), keys, entry);
+      copy_row(values, cache.parked(path[depth]), values, entry);
+    }
+    laid = path;
+  };
+  for (int64_t begin = 0, end = 0; begin < run.count; begin = end) {
+    std::vector<int32_t> path = cache.path_to(static_cast<int32_t>(run.node + begin));
+    for (end = begin + 1; end < run.count; ++end) {
+      std::vector<int32_t> longer = cache.path_to(static_cast<int32_t>(run.node + end));
+      if (longer.size() != path.size() + 1 || longer[path.size() - 1] != path.back()) break;
+      path = std::move(longer);
+    }
+    lay(path);
+    put_rows(
+        ops::attend_cached(own.q.narrow(1, run.row + begin, end - begin), keys, values,
+                           rows.positions(run).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+                           shape_.window),
+        mixed, run.row + begin);
+  }
 }
 
 at::Tensor Block::post_normed(const at::Tensor& h) const {

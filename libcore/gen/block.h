@@ -16,16 +16,20 @@
 
 namespace sf::gen {
 
-// The rows of one forward: runs of consecutive positions, each appended to its sequence's cache.
+// The rows of one forward: runs of consecutive positions, each appended to its sequence's cache, or of nodes of the
+// tree behind it.
 class Rows {
  public:
   struct Run {
     Cache* cache;
     int64_t first, count;  // positions first .. first + count - 1; first is the cache's length
     int64_t row;           // of its first token in this forward
+    int64_t node = -1;     // the first of its nodes, which stand at first + depth; -1: no tree
   };
   // kSoftware if a cache is named twice or is too small; grows each cache's length by its run.
   void add(Cache& cache, int64_t count);
+  // Nodes, numbered on from the cache's; each one's parent: kTrunk or an earlier node.
+  void add(Cache& cache, std::span<const int32_t> parents);
   void place(const model::Rotary& rotary);  // after the last add()
 
   std::span<const Run> runs() const { return runs_; }
@@ -70,6 +74,9 @@ class Block {
     at::Tensor q, k, v;  // [heads, rows, hd], normed and turned
   };
   Heads heads(const at::Tensor& x, const Rows& rows) const;
+  // One run's rows, behind a cache that they join -> into `mixed`.
+  void attend(const Heads& own, const Rows& rows, const Rows::Run& run, int64_t layer, at::Tensor& mixed) const;
+  void attend_nodes(const Heads& own, const Rows& rows, const Rows::Run& run, int64_t layer, at::Tensor& mixed) const;
 
   BlockShape shape_;
   ops::PackedLinear qkv_, o_;

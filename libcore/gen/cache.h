@@ -2,6 +2,8 @@
 // Keys and values of one sequence, for every layer of a target or draft (models_text_scoring 1.8).
 #pragma once
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "base/dtype.h"
 #include "tensor/tensor.h"
@@ -10,6 +12,10 @@ namespace sf::gen {
 
 // Preallocated: [layers, 2, nKV, capacity, hd]. Entry t of a layer belongs to position t; keys lie after norm and
 // rotary.
+//
+// Behind the positions held a tree of alternatives may grow (gen/tree.h). Node n's keys and values are parked at the
+// storage's far end, entry capacity - 1 - n; while a row is computed, its path from the trunk lies in the entries right
+// behind the positions held, so that attention takes the same keys in the same places as in plain decoding.
 class Cache {
  public:
   Cache() = default;
@@ -21,9 +27,16 @@ class Cache {
   at::Tensor keys(int64_t layer) const;           // [nKV, capacity, hd], a view
   at::Tensor values(int64_t layer) const;
 
+  int64_t nodes() const { return static_cast<int64_t>(parents_.size()); }
+  int64_t parked(int32_t node) const { return capacity_ - 1 - node; }  // its entry
+  std::vector<int32_t> path_to(int32_t node) const;                    // from the trunk's child to it
+  // The nodes of a path from the trunk become positions; the rest of the tree goes.
+  void keep(std::span<const int32_t> path);
+
  private:
   friend class Rows;
   int64_t length_ = 0, capacity_ = 0;
+  std::vector<int32_t> parents_;  // of each node; kTrunk or an earlier node
   at::Tensor storage_;
 };
 

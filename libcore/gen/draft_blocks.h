@@ -20,7 +20,7 @@ class BlockDrafter : public Drafter {
  public:
   std::span<const int64_t> capture_layers() const override { return draft_.capture_layers; }
   Cache make_cache(int64_t capacity) const override;
-  int64_t look_ahead(int64_t) const override { return draft_.block; }
+  int64_t look_ahead(const Proposals&) const override { return draft_.block; }
   void feed(Seats seats) override;
   void propose(Seats seats, int64_t count, const Picker& picker) override;
 

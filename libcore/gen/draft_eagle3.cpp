@@ -7,6 +7,7 @@
 #include <ATen/ops/index_select.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "base/error.h"
@@ -78,7 +79,7 @@ at::Tensor Eagle3Draft::forward(std::span<const Part> parts, const at::Tensor& c
   Rows rows;
   for (const Part& part : parts) {
     ids.insert(ids.end(), part.ids.begin(), part.ids.end());
-    rows.add(*part.cache, static_cast<int64_t>(part.ids.size()));
+    part.add_to(rows);
   }
   rows.place(*rotary_);
   at::Tensor read = at::cat(
@@ -144,6 +145,71 @@ void Eagle3Draft::propose(Seats seats, int64_t count, const Picker& picker) {
     for (Seat* seat : seats) parts.push_back({&seat->draft_cache, std::span(seat->proposed).last(1)});
     carried = forward(parts, carried);
   }
+}
+
+int64_t Eagle3Draft::look_ahead(const Proposals& proposals) const {
+  const int64_t chain = proposals.depth + 1;
+  return proposals.branch() ? chain + (proposals.depth - 1) * proposals.width : chain;
+}
+
+namespace {
+
+// One seat's tree while it grows. A node's output is what its children read in place of a feature.
+struct Growth {
+  Seat& seat;
+  std::vector<at::Tensor> outputs;    // [1, H] of each node that was looked at
+  std::vector<int32_t> entries;       // of each node: its node in the draft's cache, or kTrunk
+  std::vector<int32_t> front;         // the nodes of this level
+  std::vector<int32_t> ids, parents;  // of those: tokens; parents in the draft's cache
+
+  void advance(int32_t depth, int64_t width) {
+    outputs.resize(seat.tree.nodes().size());
+    entries.resize(seat.tree.nodes().size(), kTrunk);
+    front = seat.tree.likeliest(depth, width);
+    ids.clear(), parents.clear();
+    auto entry = static_cast<int32_t>(seat.draft_cache.nodes());
+    for (int32_t node : front) {
+      const TreeNode& it = seat.tree.nodes()[static_cast<size_t>(node)];
+      ids.push_back(it.token);
+      parents.push_back(it.parent == kTrunk ? kTrunk : entries[static_cast<size_t>(it.parent)]);
+      entries[static_cast<size_t>(node)] = entry++;
+    }
+  }
+};
+
+}  // namespace
+
+void Eagle3Draft::grow(Seats seats, const Proposals& proposals) {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  const at::Tensor trunk = take(seats);
+  std::vector<Growth> all;
+  const at::Tensor first = scores(trunk);
+  for (size_t i = 0; i < seats.size(); ++i) {
+    all.push_back({*seats[i]});
+    seats[i]->tree.sprout(std::array{kTrunk}, row_of(first, static_cast<int64_t>(i)), target_ids_, proposals.width);
+  }
+  for (int32_t depth = 0; depth + 1 < proposals.depth; ++depth) {
+    std::vector<Part> parts;
+    std::vector<at::Tensor> carried;
+    for (size_t i = 0; i < all.size(); ++i) {
+      Growth& one = all[i];
+      one.advance(depth, proposals.width);
+      parts.push_back({&one.seat.draft_cache, one.ids, one.parents});
+      for (int32_t node : one.front) {
+        const int32_t parent = one.seat.tree.nodes()[static_cast<size_t>(node)].parent;
+        carried.push_back(parent == kTrunk ? trunk.narrow(0, static_cast<int64_t>(i), 1)
+                                           : one.outputs[static_cast<size_t>(parent)]);
+      }
+    }
+    const at::Tensor out = forward(parts, at::cat(carried)), found = scores(out);
+    int64_t row = 0;
+    for (Growth& one : all)
+      for (int32_t node : one.front) {
+        one.outputs[static_cast<size_t>(node)] = out.narrow(0, row, 1);
+        one.seat.tree.sprout(std::array{node}, row_of(found, row++), target_ids_, proposals.width);
+      }
+  }
+  for (Seat* seat : seats) seat->tree = seat->tree.pruned(proposals.nodes);
 }
 
 std::unique_ptr<Drafter> open_eagle3(const ckpt::Checkpoint& checkpoint, const Target& target, const DrafterOptions&) {

@@ -33,7 +33,9 @@ class Eagle3Draft : public Drafter {
   std::span<const int32_t> target_ids() const { return target_ids_; }  // of each draft id, ascending
   Cache make_cache(int64_t capacity) const override;
   void feed(Seats seats) override;
+  int64_t look_ahead(const Proposals& proposals) const override;
   void propose(Seats seats, int64_t count, const Picker& picker) override;
+  void grow(Seats seats, const Proposals& proposals) override;
 
   // Captured states of the three layers, [rows, Ht] each -> what a first step reads in place of its own output [rows,
   // H].

@@ -85,8 +85,7 @@ void PeagleDraft::feed(Seats seats) {
   forward(seats, Fed(seats, draft_.capture_layers.size()), 0);
 }
 
-void PeagleDraft::propose(Seats seats, int64_t count, const Picker& picker) {
-  at::AutoDispatchBelowADInplaceOrView no_gradients;
+at::Tensor PeagleDraft::scores(Seats seats, int64_t count) {
   const Fed fed(seats, draft_.capture_layers.size());
   const at::Tensor all = forward(seats, fed, count - 1);
   int64_t row = 0;
@@ -96,10 +95,30 @@ void PeagleDraft::propose(Seats seats, int64_t count, const Picker& picker) {
     last.push_back(all.narrow(0, row, count));
     row += count;
   }
-  const at::Tensor scores = head_.apply_fp32(ops::rms_norm(at::cat(last, 0), norm_, draft_.rms_eps));
+  return head_.apply_fp32(ops::rms_norm(at::cat(last, 0), norm_, draft_.rms_eps));
+}
+
+void PeagleDraft::propose(Seats seats, int64_t count, const Picker& picker) {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  const at::Tensor all = scores(seats, count);
   for (size_t i = 0; i < seats.size(); ++i)
     for (int64_t j = 0; j < count; ++j)
-      picker.pick(*seats[i], row_of(scores, static_cast<int64_t>(i) * count + j), target_ids_);
+      picker.pick(*seats[i], row_of(all, static_cast<int64_t>(i) * count + j), target_ids_);
+}
+
+// What follows a node does not depend on the node: a level's scores serve all of its branches.
+void PeagleDraft::grow(Seats seats, const Proposals& proposals) {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  const at::Tensor all = scores(seats, proposals.depth);
+  for (size_t i = 0; i < seats.size(); ++i) {
+    Tree& tree = seats[i]->tree;
+    std::vector<int32_t> front = {kTrunk};
+    for (int32_t depth = 0; depth < proposals.depth; ++depth) {
+      tree.sprout(front, row_of(all, static_cast<int64_t>(i) * proposals.depth + depth), target_ids_, proposals.width);
+      front = tree.likeliest(depth, proposals.width);
+    }
+    tree = tree.pruned(proposals.nodes);
+  }
 }
 
 std::unique_ptr<Drafter> open_peagle(const ckpt::Checkpoint& checkpoint, const Target& target, const DrafterOptions&) {

@@ -20,10 +20,13 @@ class PeagleDraft : public Drafter {
   Cache make_cache(int64_t capacity) const override;
   void feed(Seats seats) override;
   void propose(Seats seats, int64_t count, const Picker& picker) override;
+  void grow(Seats seats, const Proposals& proposals) override;
 
  private:
   // Takes the features, with `masks` masked rows behind each seat's own -> the last states of all of them, [rows, H].
   at::Tensor forward(Seats seats, const Fed& fed, int64_t masks);
+  // Takes the features -> fp32 scores of `count` tokens behind each seat's last, seat by seat: [seats * count, V].
+  at::Tensor scores(Seats seats, int64_t count);
 
   arch::Peagle draft_;
   const Target& target_;

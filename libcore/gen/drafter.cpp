@@ -77,6 +77,12 @@ Fed::Fed(Seats seats, size_t layers) {
   for (const std::vector<at::Tensor>& column : columns) captured.push_back(at::cat(column));
 }
 
+void Drafter::grow(Seats, const Proposals&) {
+  fail(Exit::kConfig,
+       "the proposals of this draft's family form a chain; speculation.tree_nodes wants an eagle3 or "
+       "peagle draft (0: a chain)");
+}
+
 std::unique_ptr<Drafter> open_drafter(const ckpt::Checkpoint& checkpoint, const Target& target,
                                       const DrafterOptions& options) {
   const arch::DraftFamily& family = arch::draft_family(checkpoint.config());

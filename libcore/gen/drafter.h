@@ -11,6 +11,7 @@
 #include "ckpt/checkpoint.h"
 #include "gen/sequence.h"
 #include "gen/target.h"
+#include "gen/tree.h"
 
 namespace sf::gen {
 
@@ -22,8 +23,11 @@ struct Seat {
   std::vector<at::Tensor> features;  // one a captured layer: states [n, H] of the tokens from `fed` on
   std::vector<int32_t> proposed;
   std::vector<Law> laws;  // where the options ask for laws: the one each proposal was drawn from
+  Tree tree;              // in place of `proposed`, where the proposals branch
 };
 using Seats = std::span<Seat* const>;
+
+using arch::Proposals;
 
 // Proposals as the options want them: the best one, or drawn from what the target's processors make of the scores.
 class Picker {
@@ -48,8 +52,8 @@ class Drafter {
   virtual ~Drafter() = default;
   virtual std::span<const int64_t> capture_layers() const = 0;
   virtual Cache make_cache(int64_t capacity) const = 0;
-  // Entries of its cache that one proposal of `count` tokens takes beyond those of committed tokens.
-  virtual int64_t look_ahead(int64_t count) const { return count + 1; }
+  // Entries of its cache that one round of proposals takes beyond those of committed tokens.
+  virtual int64_t look_ahead(const Proposals& proposals) const { return proposals.depth + 1; }
 
   // Whether it says how likely a proposal is accepted (DrafterOptions::least_confidence).
   virtual bool judges() const { return false; }
@@ -58,6 +62,8 @@ class Drafter {
   virtual void feed(Seats seats) = 0;
   // Takes every seat's features (all but those of its last token) and proposes up to `count` tokens behind that.
   virtual void propose(Seats seats, int64_t count, const Picker& picker) = 0;
+  // The same as a tree, from the scores alone: nothing is drawn. kConfig for a family that cannot.
+  virtual void grow(Seats seats, const Proposals& proposals);
 
   int64_t forwards() const { return forwards_; }
 

@@ -3,6 +3,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <chrono>
@@ -27,17 +28,17 @@ double seconds_since(Clock::time_point start) {
 class Speculation {
  public:
   Speculation(Target& target, Drafter& draft, std::span<const Prompt> prompts, const GenerateOptions& options,
-              int64_t draft_tokens, const std::function<void(const Completion&)>& done)
+              const Proposals& proposals, const std::function<void(const Completion&)>& done)
       : target_(target),
         draft_(draft),
         prompts_(prompts),
         options_(options),
-        draft_tokens_(draft_tokens),
+        proposals_(proposals),
         done_(done),
         chooser_(target, options),
         picker_(chooser_, options.sampling) {
-    stats_.tried.resize(static_cast<size_t>(draft_tokens));
-    stats_.accepted.resize(static_cast<size_t>(draft_tokens));
+    stats_.tried.resize(static_cast<size_t>(proposals.depth));
+    stats_.accepted.resize(static_cast<size_t>(proposals.depth));
   }
 
   SpeculativeStats run() {
@@ -50,7 +51,7 @@ class Speculation {
       start = Clock::now();
       propose();
       stats_.draft_s += seconds_since(start);
-      verify();
+      proposals_.branch() ? verify_trees() : verify();
       stats_.all.decode_s += seconds_since(start);
     }
     stats_.all.target_forwards = target_.forwards() - target_before;
@@ -63,9 +64,9 @@ class Speculation {
     at::AutoDispatchBelowADInplaceOrView no_gradients;
     auto seat = std::make_unique<Seat>(Seat{Sequence(prompts_[next_], next_, options_)});
     ++next_;
-    seat->cache =
-        pool_.take(seat->sequence.capacity(draft_tokens_ + 1), [&](int64_t size) { return target_.make_cache(size); });
-    seat->draft_cache = draft_pool_.take(seat->sequence.capacity(draft_.look_ahead(draft_tokens_)),
+    seat->cache = pool_.take(seat->sequence.capacity(proposals_.depth + 1 + proposals_.nodes),
+                             [&](int64_t size) { return target_.make_cache(size); });
+    seat->draft_cache = draft_pool_.take(seat->sequence.capacity(draft_.look_ahead(proposals_)),
                                          [&](int64_t size) { return draft_.make_cache(size); });
     States states = target_.prefill(seat->cache, seat->sequence.ids(), draft_.capture_layers());
     stats_.all.prompt_tokens += seat->cache.length();
@@ -98,9 +99,13 @@ class Speculation {
     for (auto& seat : seats_) {
       seat->proposed.clear();
       seat->laws.clear();
+      seat->tree = {};
       all.push_back(seat.get());
     }
-    draft_.propose(all, draft_tokens_, picker_);
+    if (proposals_.branch())
+      draft_.grow(all, proposals_);
+    else
+      draft_.propose(all, proposals_.depth, picker_);
   }
 
   void verify() {
@@ -130,6 +135,83 @@ class Speculation {
       seat.cache.truncate(start + kept);
       for (const at::Tensor& state : states.captured) seat.features.push_back(state.narrow(0, first, kept));
     }
+    dismiss();
+  }
+
+  // A seat's way through its tree as the target chooses: rows of the forward, the last committed token's first.
+  struct Walk {
+    Seat* seat;
+    int64_t first;              // row of its last committed token
+    std::vector<int32_t> path;  // nodes of its cache: 0 for that token, 1 + n for the tree's node n
+  };
+
+  void verify_trees() {
+    at::AutoDispatchBelowADInplaceOrView no_gradients;
+    std::vector<std::vector<int32_t>> ids(seats_.size()), parents(seats_.size());
+    std::vector<Part> parts;
+    std::vector<Walk> walks;
+    int64_t row = 0;
+    for (size_t i = 0; i < seats_.size(); ++i) {
+      ids[i] = {seats_[i]->sequence.last()}, parents[i] = {kTrunk};
+      for (const TreeNode& node : seats_[i]->tree.nodes()) {
+        ids[i].push_back(node.token);
+        parents[i].push_back(node.parent + 1);
+      }
+      parts.push_back({&seats_[i]->cache, ids[i], parents[i]});
+      walks.push_back({seats_[i].get(), row, {0}});
+      row += std::ssize(ids[i]);
+    }
+    const States states = target_.forward(parts, draft_.capture_layers());
+    walk(walks, states.final_norm);
+    for (Walk& one : walks) {
+      ++stats_.verifications;
+      stats_.committed += std::ssize(one.path);
+      if (one.seat->sequence.finished()) continue;
+      one.seat->cache.keep(one.path);
+      at::Tensor rows = at::empty({std::ssize(one.path)}, at::kLong);
+      for (size_t i = 0; i < one.path.size(); ++i) rows.mutable_data_ptr<int64_t>()[i] = one.first + one.path[i];
+      for (const at::Tensor& state : states.captured) one.seat->features.push_back(state.index_select(0, rows));
+    }
+    dismiss();
+  }
+
+  // Commits the target's choices, level by level for all seats, as long as the tree foresaw them.
+  void walk(std::vector<Walk>& walks, const at::Tensor& final_norm) {
+    std::vector<Walk*> open;
+    for (Walk& one : walks) open.push_back(&one);
+    while (!open.empty()) {
+      std::vector<at::Tensor> rows;
+      std::vector<Sequence*> sequences;
+      for (const Walk* one : open) {
+        rows.push_back(final_norm.narrow(0, one->first + one->path.back(), 1));
+        sequences.push_back(&one->seat->sequence);
+      }
+      const std::vector<int32_t> chosen = chooser_.choose(at::cat(rows), sequences);
+      std::vector<Walk*> further;
+      for (size_t i = 0; i < open.size(); ++i)
+        if (step(*open[i], chosen[i])) further.push_back(open[i]);
+      open = std::move(further);
+    }
+  }
+
+  // Commits `id`; whether the walk goes on, at a node of the tree that holds it.
+  bool step(Walk& one, int32_t id) {
+    const std::vector<TreeNode>& nodes = one.seat->tree.nodes();
+    const int32_t here = one.path.back() - 1;
+    bool looked = false;
+    int32_t next = kTrunk;
+    for (size_t i = 0; i < nodes.size() && next == kTrunk; ++i)
+      if (nodes[i].parent == here) {
+        looked = true;
+        if (nodes[i].token == id) next = static_cast<int32_t>(i);
+      }
+    if (looked) note(one.path.size() - 1, next != kTrunk);
+    if (!one.seat->sequence.commit(id) || next == kTrunk) return false;
+    one.path.push_back(next + 1);
+    return true;
+  }
+
+  void dismiss() {
     for (auto& seat : seats_)
       if (seat->sequence.finished()) finish(*seat);
     std::erase_if(seats_, [](const std::unique_ptr<Seat>& seat) { return seat->sequence.finished(); });
@@ -194,7 +276,7 @@ class Speculation {
   Drafter& draft_;
   std::span<const Prompt> prompts_;
   const GenerateOptions& options_;
-  const int64_t draft_tokens_;
+  const Proposals proposals_;
   const std::function<void(const Completion&)>& done_;
   Chooser chooser_;
   Picker picker_;
@@ -207,11 +289,11 @@ class Speculation {
 }  // namespace
 
 SpeculativeStats speculate(Target& target, Drafter& draft, std::span<const Prompt> prompts,
-                           const GenerateOptions& options, int64_t draft_tokens,
+                           const GenerateOptions& options, const Proposals& proposals,
                            const std::function<void(const Completion&)>& done) {
   options.check();
-  SF_CHECK(draft_tokens >= 1, Exit::kConfig, "draft_tokens must be 1 or more, found {}", draft_tokens);
-  return Speculation(target, draft, prompts, options, draft_tokens, done).run();
+  SF_CHECK(proposals.depth >= 1, Exit::kConfig, "draft_tokens must be 1 or more, found {}", proposals.depth);
+  return Speculation(target, draft, prompts, options, proposals, done).run();
 }
 
 }  // namespace sf::gen

@@ -68,6 +68,13 @@ Target::Target(const arch::Decoder& decoder, const Weights& weights)
                  : weights.pack(std::array<std::string, 1>{"lm_head.weight"}, std::array{d.vocab}, d.hidden);
 }
 
+void Part::add_to(Rows& rows) const {
+  if (parents.empty())
+    rows.add(*cache, std::ssize(ids));
+  else
+    rows.add(*cache, parents);
+}
+
 Cache Target::make_cache(int64_t capacity) const {
   return Cache(decoder_.layers, decoder_.kv_heads, decoder_.head_dim, capacity, compute_);
 }
@@ -92,7 +99,7 @@ States Target::forward(std::span<const Part> parts, std::span<const int64_t> cap
   for (const Part& part : parts) ids.insert(ids.end(), part.ids.begin(), part.ids.end());
   at::Tensor h = embed(ids);
   Rows rows;
-  for (const Part& part : parts) rows.add(*part.cache, static_cast<int64_t>(part.ids.size()));
+  for (const Part& part : parts) part.add_to(rows);
   rows.place(*rotary_);
   States states;
   states.captured.resize(capture.size());

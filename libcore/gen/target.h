@@ -16,10 +16,13 @@
 
 namespace sf::gen {
 
-// New tokens of one sequence: appended at cache->length().
+// New tokens of one sequence: appended at cache->length(). With `parents` (of each id, as Rows::add takes them) they
+// are nodes of the tree behind it, and the cache's length stays.
 struct Part {
   Cache* cache;
   std::span<const int32_t> ids;
+  std::span<const int32_t> parents = {};
+  void add_to(Rows& rows) const;
 };
 
 // What a forward leaves behind, one row a token in the order of the parts; compute dtype.

@@ -12,6 +12,7 @@
 #include "gen/speculative.h"
 #include "run/entry.h"
 #include "run/target.h"
+#include "tool/plan_compute.h"
 
 namespace sf::run {
 namespace {
@@ -52,13 +53,13 @@ double rate(const gen::GenerateStats& stats) {
 }
 
 Timing time_both(OpenTarget& target, gen::Drafter& draft, std::span<const gen::Prompt> prompts,
-                 gen::GenerateOptions options, int64_t draft_tokens) {
+                 gen::GenerateOptions options, const gen::Proposals& proposals) {
   options.batch = 1;
   prompts = prompts.first(std::min(prompts.size(), kTimedPrompts));
   auto ignore = [](const gen::Completion&) {};
   Timing timing{.prompts = prompts.size()};
   timing.plain = rate(gen::generate(target.model, prompts, options, ignore));
-  timing.draft = rate(gen::speculate(target.model, draft, prompts, options, draft_tokens, ignore).all);
+  timing.draft = rate(gen::speculate(target.model, draft, prompts, options, proposals, ignore).all);
   return timing;
 }
 
@@ -124,8 +125,7 @@ int eval_accept(app::Invocation& invocation) {
   ckpt::check_target(draft_files, target.checkpoint);
   std::unique_ptr<gen::Drafter> draft = open_draft(invocation, draft_files, target.model);
   gen::GenerateOptions options = generate_options(invocation, target);
-  int64_t draft_tokens = invocation.settings().get_int("speculation.draft_tokens");
-  invocation.settings().applied("speculation.draft_tokens", std::to_string(draft_tokens), "each verification", "gen");
+  const gen::Proposals proposals = tool::proposals_of(invocation.settings(), arch::draft_family(draft_files.config()));
   EncodedPrompts prompts = encode_prompts(invocation, target);
   invocation.stop();  // from here on a request to stop ends with what was done, said
   app::settle_settings(invocation);
@@ -139,7 +139,7 @@ int eval_accept(app::Invocation& invocation) {
   };
   gen::GenerateStats plain_stats = gen::generate(target.model, prompts.encoded, options, keep(plain, "plain decoding"));
   gen::SpeculativeStats stats =
-      gen::speculate(target.model, *draft, prompts.encoded, options, draft_tokens, keep(drafted, "with the draft"));
+      gen::speculate(target.model, *draft, prompts.encoded, options, proposals, keep(drafted, "with the draft"));
   if (invocation.stop() != app::Stop::kNone) {
     invocation.log(fmt::format(
         "stopped: {} of {} prompts answered plainly, {} with the draft; nothing is kept, since both are compared whole",
@@ -148,7 +148,7 @@ int eval_accept(app::Invocation& invocation) {
   }
   std::optional<Equality> equality;
   if (options.sampling.greedy()) equality = compare(plain, drafted);
-  Timing timing = time_both(target, *draft, prompts.encoded, options, draft_tokens);
+  Timing timing = time_both(target, *draft, prompts.encoded, options, proposals);
   Json json = to_json(stats, plain_stats, equality, timing, invocation);
   invocation.result(invocation.json_output() ? json.dump() : to_text(json));
   return 0;

@@ -20,7 +20,9 @@ int eval_generate(app::Invocation& invocation) {
   const tool::Exam exam = tool::read_exam(invocation, false);
   const config::Apply none(invocation.settings(), "0 drafts: there is no --draft", "gen");
   if (!invocation.has("draft"))
-    for (const char* key : {"speculation.draft_tokens", "speculation.least_confidence"}) none.nothing(key);
+    for (const char* key : {"speculation.draft_tokens", "speculation.tree_nodes", "speculation.tree_width",
+                            "speculation.least_confidence"})
+      none.nothing(key);
   Examined done = examine(invocation, *group, exam, {invocation.get("target"), tool::adapter_option(invocation)}, out);
   if (done.status == 0 && out)
     invocation.result(invocation.json_output() ? done.run.to_json().set("path", out->string()).dump() : out->string());

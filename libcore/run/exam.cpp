@@ -9,6 +9,7 @@
 #include "config/apply.h"
 #include "gen/speculative.h"
 #include "text/tokenizer.h"
+#include "tool/plan_compute.h"
 
 namespace sf::run {
 namespace {
@@ -41,7 +42,7 @@ class Examinee {
     task.row = [this](size_t index, const gen::Completion& done) { return row(index, done); };
     task.generate = [this](std::span<const gen::Prompt> open, const AnswerTask::Done& done) {
       if (!draft_) return gen::generate(target_.model, open, options_, done);
-      return gen::speculate(target_.model, *draft_, open, options_, draft_tokens_, done).all;
+      return gen::speculate(target_.model, *draft_, open, options_, proposals_, done).all;
     };
     task.job = sha256_hex(facts_.dump() + exam_.part);
     task.first = Json::object().set("facts", facts_);
@@ -53,8 +54,9 @@ class Examinee {
     const ckpt::Checkpoint files = ckpt::Checkpoint::open(invocation.get("draft"));
     ckpt::check_target(files, target_.checkpoint);
     draft_ = open_draft(invocation, files, target_.model);
-    draft_tokens_ = config::Apply(invocation.settings(), "each verification", "gen").whole("speculation.draft_tokens");
-    facts_.set("draft", files.identity()).set("draft_tokens", draft_tokens_);
+    proposals_ = tool::proposals_of(invocation.settings(), arch::draft_family(files.config()));
+    facts_.set("draft", files.identity()).set("draft_tokens", proposals_.depth);
+    if (proposals_.branch()) facts_.set("tree_nodes", proposals_.nodes).set("tree_width", proposals_.width);
     if (draft_->judges())
       facts_.set("least_confidence", invocation.settings().get_float("speculation.least_confidence"));
   }
@@ -79,7 +81,7 @@ class Examinee {
   Json facts_;
   gen::GenerateOptions options_;
   std::unique_ptr<gen::Drafter> draft_;
-  int64_t draft_tokens_ = 0;
+  gen::Proposals proposals_;
   std::vector<std::vector<int32_t>> encoded_;
 };
 

@@ -179,14 +179,31 @@ int generate_plan(app::Invocation& invocation) {
   return show_answers(invocation, answers);
 }
 
+arch::Proposals proposals_of(config::Settings& settings, const arch::DraftFamily& family) {
+  const Apply each(settings, "each verification", "gen");
+  arch::Proposals out{.depth = each.whole("speculation.draft_tokens"), .nodes = each.whole("speculation.tree_nodes")};
+  if (!out.branch()) {
+    Apply(settings, "0 levels (speculation.tree_nodes = 0: a chain)", "gen").nothing("speculation.tree_width");
+    return out;
+  }
+  SF_CHECK(
+      family.branches(), Exit::kConfig,
+      "speculation.tree_nodes = {} wants a draft whose proposals branch (eagle3, peagle), found a {} draft; 0 asks "
+      "for a chain",
+      out.nodes, family.name);
+  out.width = each.whole("speculation.tree_width");
+  return out;
+}
+
 int accept_plan(app::Invocation& invocation) {
   ckpt::Checkpoint draft = ckpt::Checkpoint::open(invocation.get("draft"));
   const arch::DraftFamily& family = arch::draft_family(draft.config());
   ckpt::check_target(draft, ckpt::Checkpoint::open(invocation.get("target")));
   Answers answers = count_answers(invocation);
   int64_t parameters = family.describe(draft.config()).parameter_count();
-  answers.record.set("draft_parameters", parameters)
-      .set("draft_tokens", Apply(invocation.settings(), "each verification", "gen").whole("speculation.draft_tokens"));
+  const arch::Proposals proposals = proposals_of(invocation.settings(), family);
+  answers.record.set("draft_parameters", parameters).set("draft_tokens", proposals.depth);
+  if (proposals.branch()) answers.record.set("tree_nodes", proposals.nodes).set("tree_width", proposals.width);
   answers.target.weights += static_cast<uint64_t>(parameters) * size_of(answers.target.compute);
   return show_answers(invocation, answers);
 }

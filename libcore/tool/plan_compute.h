@@ -5,8 +5,13 @@
 #include <string_view>
 
 #include "app/command.h"
+#include "arch/drafts.h"
 
 namespace sf::tool {
+
+// Applies speculation.draft_tokens, .tree_nodes and .tree_width. kConfig for a tree of a family whose proposals are a
+// chain.
+arch::Proposals proposals_of(config::Settings& settings, const arch::DraftFamily& family);
 
 // The report of sf-shard plan, of a run with these files.
 int train_draft_plan(app::Invocation& invocation, std::string_view family);

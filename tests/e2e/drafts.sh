@@ -62,6 +62,23 @@ assert found["verifications"] <= found["committed"] <= 4 * found["verifications"
 assert found["verifications"] == found["positions"][0]["tried"] and found["draft_forwards"] >= 2, found
 P
 done
+# A tree of proposals: plain tokens too, drawn ones by the same draws.
+sf-eval generate --target target --questions prompts.jsonl --set generate.max_new_tokens=12 --set generate.temperature=1 -o plain.jsonl >/dev/null 2>err || { cat err; die "plain answers"; }
+for draft in draft0 peagle0; do
+  tree=(--draft "$draft" --set speculation.tree_nodes=40 --set speculation.tree_width=6 --set generate.max_new_tokens=12)
+  sf-eval accept --target target --prompts prompts.jsonl "${tree[@]}" --format json >accept.json 2>err || { cat err; die "tree of $draft"; }
+  python3 -c "
+import json
+found = json.load(open('accept.json'))
+assert found['greedy_different'] == 0 and found['target_forwards_draft'] < found['verifications'] + 2, found" || die "tree of $draft"
+  sf-eval generate --target target --questions prompts.jsonl "${tree[@]}" --set generate.temperature=1 -o "tree-$draft.jsonl" >/dev/null 2>err || { cat err; die "drawn tree of $draft"; }
+  cmp <(tail -n +2 plain.jsonl) <(tail -n +2 "tree-$draft.jsonl") || die "answers drawn through a tree of $draft are not the plain ones"
+done
+for plan in "" --plan; do
+  expect 78 sf-eval accept --target target --draft domino0 --prompts prompts.jsonl --set speculation.tree_nodes=9 $plan
+  says "found a domino draft"
+done
+
 sf-eval accept --target target --draft dspark0 --prompts prompts.jsonl --set generate.max_new_tokens=12 \
   --set speculation.least_confidence=1 --format json >accept.json 2>err || { cat err; die "accept without confidence"; }
 python3 -c "

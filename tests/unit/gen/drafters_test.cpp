@@ -249,8 +249,37 @@ TEST_P(EveryFamily, GivesThePlainTokensGreedily) {
         std::unique_ptr<Drafter> draft = open(c.config, target);
         GenerateOptions batched = options;
         batched.batch = batch;
-        EXPECT_EQ(answers([&](const auto& done) { speculate(target, *draft, prompts, batched, 4, done); }), plain);
+        EXPECT_EQ(answers([&](const auto& done) { speculate(target, *draft, prompts, batched, {4}, done); }), plain);
       }
+  }
+}
+
+TEST_P(EveryFamily, ATreeOfPeagleGivesThePlainTokens) {
+  Target target = tiny::target(GetParam());
+  std::vector<Prompt> prompts;
+  for (uint64_t i = 0; i < 4; ++i) prompts.push_back({i, tiny::ids(1 + 7 * static_cast<int64_t>(i), i)});
+  const GenerateOptions options{.max_new_tokens = 20, .stop_ids = {4}, .batch = 3};
+  auto plain = answers([&](const auto& done) { generate(target, prompts, options, done); });
+  std::unique_ptr<Drafter> draft = open(arch::peagle_to_config(peagle()), target);
+  SpeculativeStats stats;
+  EXPECT_EQ(answers([&](const auto& done) {
+              stats = speculate(target, *draft, prompts, options, {4, 60, 8}, done);
+            }),
+            plain);
+  EXPECT_GT(stats.accepted[0], 0);
+}
+
+TEST(Drafters, AFamilyOfChainsRefusesATree) {
+  Target target = tiny::target();
+  for (const Case& c : block_cases()) {
+    const std::vector<Prompt> prompts{{0, tiny::ids(5, 1)}};
+    std::unique_ptr<Drafter> draft = open(c.config, target);
+    try {
+      speculate(target, *draft, prompts, {.max_new_tokens = 9}, {4, 16, 2}, [](const Completion&) {});
+      ADD_FAILURE() << c.name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Exit::kConfig);
+    }
   }
 }
 
@@ -269,7 +298,7 @@ TEST(Drafters, SampledTokensOfEveryFamilyFollowTheTargetsLaw) {
     SCOPED_TRACE(name);
     std::unique_ptr<Drafter> draft = open(config, target);
     std::map<size_t, Completion> found;
-    SpeculativeStats stats = speculate(target, *draft, fit_prompts(kSamples), options, 2,
+    SpeculativeStats stats = speculate(target, *draft, fit_prompts(kSamples), options, {2},
                                        [&](const Completion& done) { found[done.prompt] = done; });
     const Fit fit = fit_of(target, options, found);
     ASSERT_GT(fit.cells, 20);
@@ -291,7 +320,7 @@ TEST(Drafters, AConfidenceOfTooLittleEndsTheProposal) {
   }
   std::unique_ptr<Drafter> never = open(config, target, {.least_confidence = 1});
   std::vector<Prompt> prompts{{0, tiny::ids(5, 1)}};
-  SpeculativeStats stats = speculate(target, *never, prompts, {.max_new_tokens = 9}, 4, [](const Completion&) {});
+  SpeculativeStats stats = speculate(target, *never, prompts, {.max_new_tokens = 9}, {4}, [](const Completion&) {});
   EXPECT_EQ(stats.verifications, 8);  // the prefill gives the first token
   EXPECT_EQ(stats.acceptance_length(), 1);
 }

@@ -33,11 +33,11 @@ std::map<size_t, Completion> plain(Target& target, const std::vector<Prompt>& gi
 }
 
 std::map<size_t, Completion> drafted(Target& target, Eagle3Draft& draft, const std::vector<Prompt>& given,
-                                     const GenerateOptions& options, int64_t tokens,
+                                     const GenerateOptions& options, const Proposals& proposals,
                                      SpeculativeStats* stats = nullptr) {
   std::map<size_t, Completion> all;
   SpeculativeStats counted =
-      speculate(target, draft, given, options, tokens, [&](const Completion& c) { all[c.prompt] = c; });
+      speculate(target, draft, given, options, proposals, [&](const Completion& c) { all[c.prompt] = c; });
   if (stats) *stats = counted;
   return all;
 }
@@ -55,7 +55,7 @@ TEST_P(Greedy, SpeculationGivesThePlainTokens) {
     for (int64_t batch : {1, 3}) {
       options.batch = batch;
       for (int64_t tokens : {1, 4}) {
-        std::map<size_t, Completion> found = drafted(target, draft, prompts(7), options, tokens);
+        std::map<size_t, Completion> found = drafted(target, draft, prompts(7), options, {tokens});
         ASSERT_EQ(found.size(), 7u);
         for (const auto& [index, completion] : found) {
           EXPECT_EQ(completion.ids, wanted[index].ids) << index;
@@ -72,7 +72,7 @@ TEST(Speculation, CountsAcceptancesWithTheirDenominators) {
   Eagle3Draft draft = tiny::draft(target, 37);
   SpeculativeStats stats;
   std::map<size_t, Completion> found =
-      drafted(target, draft, prompts(9), {.max_new_tokens = 40, .batch = 1}, 3, &stats);
+      drafted(target, draft, prompts(9), {.max_new_tokens = 40, .batch = 1}, {3}, &stats);
   int64_t tokens = 0;
   for (const auto& [index, completion] : found) tokens += static_cast<int64_t>(completion.ids.size());
   EXPECT_EQ(stats.all.new_tokens, tokens);
@@ -94,7 +94,7 @@ TEST(Speculation, SampledTokensFollowTheTargetsLaw) {
   GenerateOptions options{
       .sampling = {.temperature = 1.3, .top_p = 0.95, .seed = 17}, .max_new_tokens = 3, .batch = 64};
   SpeculativeStats stats;
-  std::map<size_t, Completion> found = drafted(target, draft, fit_prompts(kSamples), options, 2, &stats);
+  std::map<size_t, Completion> found = drafted(target, draft, fit_prompts(kSamples), options, {2}, &stats);
   const Fit fit = fit_of(target, options, found);
   ASSERT_GT(fit.cells, 20);
   EXPECT_GT(stats.accepted[0], kSamples / 20);
@@ -109,12 +109,63 @@ TEST(Speculation, SampledCompletionsDoNotDependOnTheBatch) {
                           .max_new_tokens = 24,
                           .batch = 1,
                           .log_probs = true};
-  std::map<size_t, Completion> wanted = drafted(target, draft, prompts(6), options, 3);
+  std::map<size_t, Completion> wanted = drafted(target, draft, prompts(6), options, {3});
   options.batch = 4;
-  for (const auto& [index, completion] : drafted(target, draft, prompts(6), options, 3)) {
+  for (const auto& [index, completion] : drafted(target, draft, prompts(6), options, {3})) {
     EXPECT_EQ(completion.ids, wanted[index].ids);
     EXPECT_EQ(completion.log_prob, wanted[index].log_prob);
   }
+}
+
+TEST_P(Greedy, ATreeGivesThePlainTokens) {
+  Target target = tiny::target(GetParam());
+  Eagle3Draft draft = tiny::draft(target, 18);
+  for (double penalty : {1.0, 1.3}) {
+    GenerateOptions options{.sampling = {.repetition_penalty = penalty}, .max_new_tokens = 40, .stop_ids = {4}};
+    std::map<size_t, Completion> wanted = plain(target, prompts(7), options);
+    for (const Proposals& proposals : {Proposals{1, 3, 4}, Proposals{4, 16, 3}, Proposals{3, 100, 40}}) {
+      options.batch = proposals.depth;
+      std::map<size_t, Completion> found = drafted(target, draft, prompts(7), options, proposals);
+      ASSERT_EQ(found.size(), 7u);
+      for (const auto& [index, completion] : found) {
+        EXPECT_EQ(completion.ids, wanted[index].ids) << index;
+        EXPECT_EQ(completion.finish, wanted[index].finish) << index;
+        EXPECT_EQ(completion.least_margin, wanted[index].least_margin) << index;
+      }
+    }
+  }
+}
+
+TEST(Speculation, SampledTokensOfATreeAreThePlainOnes) {
+  Target target = tiny::target();
+  Eagle3Draft draft = tiny::draft(target, 18);
+  GenerateOptions options{.sampling = {.temperature = 1, .repetition_penalty = 1.2, .seed = 3},
+                          .max_new_tokens = 24,
+                          .batch = 3,
+                          .log_probs = true};
+  std::map<size_t, Completion> wanted = plain(target, prompts(6), options);
+  SpeculativeStats stats;
+  for (const auto& [index, completion] : drafted(target, draft, prompts(6), options, {4, 24, 6}, &stats)) {
+    EXPECT_EQ(completion.ids, wanted[index].ids);
+    EXPECT_EQ(completion.log_prob, wanted[index].log_prob);
+  }
+  EXPECT_GT(stats.accepted[1], 0);
+}
+
+TEST(Speculation, ATreeOfOneBranchIsTheChain) {
+  Target target = tiny::target();
+  Eagle3Draft draft = tiny::draft(target, 37);
+  SpeculativeStats chain, tree, wide;
+  const GenerateOptions options{.max_new_tokens = 40, .batch = 1};
+  drafted(target, draft, prompts(9), options, {3}, &chain);
+  drafted(target, draft, prompts(9), options, {3, 3, 1}, &tree);
+  EXPECT_EQ(tree.tried, chain.tried);
+  EXPECT_EQ(tree.accepted, chain.accepted);
+  EXPECT_EQ(tree.draft_forwards, chain.draft_forwards);
+  drafted(target, draft, prompts(9), options, {3, 60, 8}, &wide);
+  EXPECT_EQ(wide.committed, chain.committed);
+  EXPECT_LT(wide.verifications, chain.verifications);
+  EXPECT_EQ(wide.draft_forwards, 3 * wide.verifications + 7);
 }
 
 TEST(Speculation, APromptFedInPiecesDraftsAsOneFedWhole) {
@@ -125,7 +176,7 @@ TEST(Speculation, APromptFedInPiecesDraftsAsOneFedWhole) {
   std::vector<Prompt> given;
   for (uint64_t i = 0; i < 60; ++i) given.push_back({i, ids});
   SpeculativeStats stats;
-  std::map<size_t, Completion> found = drafted(target, draft, given, options, 1, &stats);
+  std::map<size_t, Completion> found = drafted(target, draft, given, options, {1}, &stats);
 
   // The first round by hand, from one step over the whole prompt.
   auto law_at = [&](const at::Tensor& scores) {
@@ -194,8 +245,8 @@ TEST(Eagle3Draft, IsReadFromItsDirectory) {
   Eagle3Draft read = Eagle3Draft::load(ckpt::Checkpoint::open(dir), target), wanted = tiny::draft(target, 18);
   EXPECT_TRUE(std::ranges::equal(read.target_ids(), wanted.target_ids()));
   SpeculativeStats a, b;
-  drafted(target, read, prompts(3), {.max_new_tokens = 12}, 3, &a);
-  drafted(target, wanted, prompts(3), {.max_new_tokens = 12}, 3, &b);
+  drafted(target, read, prompts(3), {.max_new_tokens = 12}, {3}, &a);
+  drafted(target, wanted, prompts(3), {.max_new_tokens = 12}, {3}, &b);
   EXPECT_EQ(a.accepted, b.accepted);
   std::filesystem::remove_all(dir);
 }
