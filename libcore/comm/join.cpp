@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "base/interfaces.h"
 #include "base/json.h"
 #include "comm/meeting.h"
 #include "comm/socket.h"

@@ -2,8 +2,6 @@
 #include "comm/socket.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,9 +12,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
 #include "base/error.h"
+#include "base/interfaces.h"
 
 namespace sf::comm {
 namespace {
@@ -26,11 +24,6 @@ struct SocketAddress {
   socklen_t size = sizeof(sockaddr_storage);
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
 };
-
-std::string text_of(const sockaddr* address, socklen_t size) {
-  char host[NI_MAXHOST] = {};
-  return getnameinfo(address, size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0 ? host : "";
-}
 
 // A numeric address; "" is every address of this host.
 SocketAddress numeric(const std::string& address, int port) {
@@ -69,28 +62,9 @@ std::vector<std::string> addresses_of(const std::string& host) {
            "the host of rank 0 ({}) has no address here: {}; give comm.meet = \"ADDRESS\" or set MASTER_ADDR", host,
            gai_strerror(error));
   std::vector<std::string> result;
-  for (addrinfo* at = found; at; at = at->ai_next) result.push_back(text_of(at->ai_addr, at->ai_addrlen));
+  for (addrinfo* at = found; at; at = at->ai_next) result.push_back(numeric_text(at->ai_addr, at->ai_addrlen));
   freeaddrinfo(found);
   return result;
-}
-
-std::string address_of_interface(const std::string& interface) {
-  in6_addr any{};
-  if (inet_pton(AF_INET, interface.c_str(), &any) == 1 || inet_pton(AF_INET6, interface.c_str(), &any) == 1)
-    return interface;
-  ifaddrs* first = nullptr;
-  SF_CHECK(getifaddrs(&first) == 0, Exit::kOs, "cannot list network interfaces: {}", errno_text(errno));
-  std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(first, freeifaddrs);
-  std::string names;
-  for (int family : {AF_INET, AF_INET6}) {
-    for (const ifaddrs* at = first; at; at = at->ifa_next) {
-      if (!at->ifa_addr || at->ifa_addr->sa_family != family) continue;
-      if (interface == at->ifa_name)
-        return text_of(at->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-      if (family == AF_INET) names += (names.empty() ? "" : ", ") + std::string(at->ifa_name);
-    }
-  }
-  fail(Exit::kConfig, "comm.interface = \"{}\": this host has {}", interface, names);
 }
 
 bool is_loopback(const std::string& address) {
@@ -144,7 +118,7 @@ int port_of(int socket) {
 
 std::string own_address(int socket) {
   SocketAddress own;
-  return getsockname(socket, own.get(), &own.size) == 0 ? text_of(own.get(), own.size) : "";
+  return getsockname(socket, own.get(), &own.size) == 0 ? numeric_text(own.get(), own.size) : "";
 }
 
 std::string host_name() {

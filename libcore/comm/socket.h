@@ -11,9 +11,6 @@ namespace sf::comm {
 
 // Numeric addresses of a host, in the resolver's order. kUnavailable if there are none.
 std::vector<std::string> addresses_of(const std::string& host);
-// The address of an interface ("eth0"), IPv4 before IPv6; a numeric address of this host is returned as it is. kConfig
-// naming the interfaces there are.
-std::string address_of_interface(const std::string& interface);
 bool is_loopback(const std::string& address);
 
 // Listens on `address` ("" for every one). port 0: the kernel chooses. Invalid, with errno, if that is refused.

@@ -5,20 +5,17 @@
 #include <utility>
 
 #include "arch/drafts.h"
-#include "config/apply.h"
 #include "data/collate.h"
 
 namespace sf::run {
-
-using config::Apply;
 
 BlockAlgorithm::BlockAlgorithm(const DraftFiles& draft, config::Settings& settings, const arch::Dflash& shape)
     : blocks_(shape),
       family_(arch::draft_family(draft.files.config())),
       tied_(draft.tied()),
       seed_(static_cast<uint64_t>(settings.get_int("training.seed"))),
-      anchors_(Apply(settings, "every row", "data").whole("training.num_anchors")) {
-  reference_quirks = Apply(settings, "loss and schedule", "train").flag("training.reference_quirks");
+      wanted_(tool::apply_blocks(settings)) {
+  reference_quirks = wanted_.reference_quirks;
 }
 
 data::Feed::Collate BlockAlgorithm::collate(int64_t max_length, Dtype compute) const {
@@ -26,7 +23,7 @@ data::Feed::Collate BlockAlgorithm::collate(int64_t max_length, Dtype compute) c
                           .captured = std::ssize(blocks_.capture_layers) * blocks_.hidden,
                           .max_length = max_length,
                           .compute = compute,
-                          .anchors = anchors_,
+                          .anchors = wanted_.anchors,
                           .seed = seed_,
                           .final_norm = family_.final_norm(),
                           .hidden = blocks_.hidden};

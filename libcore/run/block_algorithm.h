@@ -6,6 +6,7 @@
 #include "model/block_backbone.h"
 #include "plan/work.h"
 #include "run/train_draft.h"
+#include "tool/draft_settings.h"
 
 namespace sf::run {
 
@@ -14,9 +15,10 @@ class BlockAlgorithm : public DraftAlgorithm {
   data::Feed::Collate collate(int64_t max_length, Dtype compute) const override;
 
  protected:
-  // Reads training.num_anchors, training.seed and training.reference_quirks. `shape` is the draft's own.
+  // Reads tool::BlockSettings and training.seed. `shape` is the draft's own.
   BlockAlgorithm(const DraftFiles& draft, config::Settings& settings, const arch::Dflash& shape);
   bool tied() const { return tied_; }  // the target's head is its embedding
+  double gamma() const { return wanted_.gamma; }
   // DraftAlgorithm::work_bytes by what plan/work_NAME.cpp says of the family.
   std::function<uint64_t(const model::Tensors& micro_batch)> block_work(
       const plan::Schedule& plan, model::BlockLabels labels,
@@ -27,7 +29,7 @@ class BlockAlgorithm : public DraftAlgorithm {
   const arch::DraftFamily& family_;
   bool tied_;
   uint64_t seed_;
-  int64_t anchors_;
+  tool::BlockSettings wanted_;
 };
 
 }  // namespace sf::run

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "comm/nccl.h"
+#include "tool/apply_training.h"
 
 namespace sf::run {
 namespace {
@@ -55,20 +56,13 @@ void keep_numbers() {
 }  // namespace
 
 at::Device apply_device(app::Invocation& invocation) {
-  config::Settings& settings = invocation.settings();
-  std::string wanted = settings.get_string("engine.device");
-  SF_CHECK(wanted == "cuda" || settings.get_string("comm.group") != "nccl", Exit::kConfig,
-           "comm.group = \"nccl\" ({}) joins ranks with engine.device = \"cuda\" only", settings.origin("comm.group"));
-  if (wanted == "cpu") {
-    settings.applied("engine.device", wanted, "all tensors", "run");
-    return at::kCPU;
-  }
+  if (tool::apply_device(invocation.settings()) == "cpu") return at::kCPU;
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);  // read when cuBLAS starts: without it the order of sums may change
   open_library(beside_libtorch("libtorch_cuda.so"),
                "install LibTorch with its CUDA libraries, or use engine.device = \"cpu\"");
   at::Device device = take_gpu(invocation.ranks().local_rank);
   keep_numbers();
-  settings.applied("engine.device", wanted, fmt::format("every segment, on {} ({})", device.str(), *gpu_name()), "run");
+  invocation.log(fmt::format("segments are computed on {} ({})", device.str(), *gpu_name()));
   return device;
 }
 

@@ -8,46 +8,32 @@
 #include "comm/network.h"
 #include "comm/trace.h"
 #include "run/device.h"
+#include "tool/apply_training.h"
 
 namespace sf::run {
 namespace {
 
 constexpr Seconds kOthersStart{600};  // a rank may still read what another has read
 
-// Where ranks without a shared parent meet; a supervisor's meet on loopback, told apart by its number.
-comm::MeetingOptions meeting_options(app::Invocation& invocation) {
-  config::Settings& settings = invocation.settings();
-  const RankEnv& ranks = invocation.ranks();
-  comm::MeetingOptions options{.rank = ranks.rank,
-                               .world = ranks.world,
-                               .host = ranks.meet_host,
-                               .port = ranks.meet_port,
-                               .job = ranks.job,
-                               .interface = settings.get_string("comm.interface")};
-  if (ranks.source == "supervisor" || ranks.source == "single") {
-    if (invocation.group_fd() >= 0)
-      options.supervisor = shm::Region::map(invocation.group_fd())->control().supervisor.load();
-    options.host = "127.0.0.1";
-    options.port = 20000 + options.supervisor % 12000;
-    options.job = fmt::format("supervisor {}", options.supervisor);
-  }
-  std::string meet = settings.get_string("comm.meet");
-  if (!meet.empty()) options.host = meet;
-  SF_CHECK(!options.host.empty() && !options.job.empty(), Exit::kUsage,
-           "{} ranks started by {}, but nothing says where rank 0 is: set MASTER_ADDR and MASTER_PORT{}", ranks.world,
-           ranks.source, ranks.source == "slurm" ? ", or comm.meet" : "");
-  return options;
+int supervisor_of(const app::Invocation& invocation) {
+  return invocation.group_fd() < 0 ? 0 : shm::Region::map(invocation.group_fd())->control().supervisor.load();
 }
 
-std::unique_ptr<comm::Group> group_by_meeting(app::Invocation& invocation, const std::string& kind) {
+std::unique_ptr<comm::Group> group_by_meeting(app::Invocation& invocation, const tool::CommSettings& comm) {
   const RankEnv& ranks = invocation.ranks();
-  Deadline deadline = Deadline::after(Seconds(invocation.settings().get_float("comm.join_deadline_s")));
-  comm::MeetingOptions options = meeting_options(invocation);
+  Deadline deadline = Deadline::after(Seconds(comm.join_deadline_s));
+  comm::MeetingOptions options{.rank = ranks.rank,
+                               .world = ranks.world,
+                               .host = comm.host,
+                               .port = comm.port,
+                               .job = comm.job,
+                               .interface = comm.interface,
+                               .supervisor = supervisor_of(invocation)};
   std::shared_ptr<comm::Meeting> meeting = comm::Meeting::join(options, deadline);
-  invocation.log(fmt::format("{} ranks of \"{}\" met at {}; rank {} is at {}", ranks.world, options.job,
-                             meeting->place(), ranks.rank, meeting->address()));
-  bool near = kind != "gloo" && comm::on_one_host(*meeting, ranks.rank, ranks.world, deadline);
-  SF_CHECK(near || kind != "shm", Exit::kConfig,
+  bool near = comm.group != "gloo" && comm::on_one_host(*meeting, ranks.rank, ranks.world, deadline);
+  invocation.log(fmt::format("{} ranks of \"{}\" met at {} and talk by {}; rank {} is at {}", ranks.world, options.job,
+                             meeting->place(), near ? "shm" : "gloo", ranks.rank, meeting->address()));
+  SF_CHECK(near || comm.group != "shm", Exit::kConfig,
            "comm.group = \"shm\" ({}), but the {} ranks of {} are not all on one host; use \"auto\" or \"gloo\"",
            invocation.settings().origin("comm.group"), ranks.world, ranks.source);
   if (near) return comm::make_shm(*meeting, ranks.rank, ranks.world, deadline);
@@ -57,30 +43,20 @@ std::unique_ptr<comm::Group> group_by_meeting(app::Invocation& invocation, const
   return comm::make_gloo(std::move(meeting), std::move(board), ranks.rank, deadline);
 }
 
-std::unique_ptr<comm::Group> choose_group(app::Invocation& invocation, const std::string& kind) {
+std::unique_ptr<comm::Group> control_group(app::Invocation& invocation, const tool::CommSettings& comm) {
   const RankEnv& ranks = invocation.ranks();
-  config::Settings& settings = invocation.settings();
-  SF_CHECK(kind != "single" || ranks.world == 1, Exit::kConfig, "comm.group = \"single\" ({}), but {} started {} ranks",
-           settings.origin("comm.group"), ranks.source, ranks.world);
-  if (kind == "nccl") return over_nccl(invocation, choose_group(invocation, "auto"));
-  if (ranks.world == 1 && kind != "gloo") return comm::make_single();
-  if (kind == "gloo" || invocation.group_fd() < 0) return group_by_meeting(invocation, kind);
+  if (comm.meets) return group_by_meeting(invocation, comm);
+  if (ranks.world == 1) return comm::make_single();
   return comm::make_shm(invocation.group_fd(), ranks.rank, ranks.world);
 }
 
 }  // namespace
 
 std::unique_ptr<comm::Group> make_group(app::Invocation& invocation) {
-  config::Settings& settings = invocation.settings();
-  std::unique_ptr<comm::Group> group = choose_group(invocation, settings.get_string("comm.group"));
   const RankEnv& ranks = invocation.ranks();
-  bool network = group->kind() == "gloo", met = network || (group->kind() == "shm" && invocation.group_fd() < 0);
-  settings.applied("comm.group", std::string(group->kind()), fmt::format("{} ranks", ranks.world), "comm");
-  std::string connections = fmt::format("{} meetings", met ? 1 : 0);
-  settings.applied("comm.interface", settings.get_string("comm.interface"), connections, "comm");
-  settings.applied("comm.meet", settings.get_string("comm.meet"), connections, "comm");
-  settings.applied("comm.join_deadline_s", fmt::format("{}", settings.get_float("comm.join_deadline_s")), connections,
-                   "comm");
+  const tool::CommSettings comm = tool::apply_comm(invocation.settings(), ranks, supervisor_of(invocation));
+  std::unique_ptr<comm::Group> group = control_group(invocation, comm);
+  if (comm.group == "nccl") group = over_nccl(invocation, std::move(group));
   if (ranks.world > 1) invocation.set_state_report([raw = group.get()] { return raw->state_text(); });
   return comm::traced(std::move(group));
 }

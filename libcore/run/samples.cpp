@@ -10,17 +10,16 @@
 #include <thread>
 
 #include "base/error.h"
-#include "config/apply.h"
 #include "stream/client.h"
 #include "stream/feature_dir.h"
 #include "stream/handle.h"
+#include "tool/apply_training.h"
 #include "tool/sample_source.h"
 
 namespace sf::run {
 namespace {
 
 namespace fs = std::filesystem;
-using config::Apply;
 constexpr double kHandleWait = 600;  // the producer loads its target first
 
 // Rank 0's text on every rank; an error of rank 0 becomes everyone's.
@@ -45,12 +44,12 @@ std::string shared_text(comm::Group& group, const std::function<std::string()>& 
   return text;
 }
 
-stream::StreamOptions stream_options(app::Invocation& invocation, comm::Group& group, const stream::Contract& wanted) {
+stream::StreamOptions stream_options(app::Invocation& invocation, comm::Group& group, const stream::Contract& wanted,
+                                     const tool::StreamSettings& settings) {
   stream::StreamOptions options{.wanted = wanted, .rank = group.rank(), .world = group.world()};
   options.code = app::build_info().get_string("version", "");
-  Apply producer(invocation.settings(), "1 producer", "stream");
-  options.credit_bytes = static_cast<size_t>(producer.whole("stream.credit_mib")) << 20;
-  options.heartbeat_s = producer.number("stream.heartbeat_s");
+  options.credit_bytes = settings.credit_bytes;
+  options.heartbeat_s = settings.heartbeat_s;
   options.report = [&invocation](const std::string& line) { invocation.log(line); };
   return options;
 }
@@ -85,16 +84,15 @@ stream::Handle handle_from_pipe(Deadline deadline) {
 }
 
 std::unique_ptr<stream::Source> open_stream(app::Invocation& invocation, comm::Group& group,
-                                            const stream::Contract& wanted, const std::string& from) {
-  stream::StreamOptions options = stream_options(invocation, group, wanted);
+                                            const stream::Contract& wanted, const std::string& from,
+                                            const tool::StreamSettings& settings) {
+  stream::StreamOptions options = stream_options(invocation, group, wanted, settings);
   bool pipe = from == "-";
-  const char* rejoins = pipe ? "0 handle files (a pipe ends with its producer)" : "1 handle file";
-  double rejoin = Apply(invocation.settings(), rejoins, "stream").number("stream.rejoin_deadline_s");
   if (pipe) {
     options.life_fd = invocation.life_fd();
   } else {
     options.handle_file = from;
-    options.rejoin_s = rejoin;
+    options.rejoin_s = settings.rejoin_deadline_s;
   }
   std::string handle = shared_text(group, [&] {
     Deadline deadline = Deadline::after(Seconds(kHandleWait));
@@ -103,15 +101,6 @@ std::unique_ptr<stream::Source> open_stream(app::Invocation& invocation, comm::G
     return (pipe ? handle_from_pipe(deadline) : stream::wait_for_handle_file(from, deadline)).line();
   });
   return stream::StreamSource::connect(handle, std::move(options));
-}
-
-std::unique_ptr<stream::Source> open_directory(app::Invocation& invocation, const stream::Contract& wanted,
-                                               const std::string& from) {
-  Apply without(invocation.settings(), "0 streams (features come from a directory)", "run");
-  for (const char* key : {"stream.credit_mib", "stream.heartbeat_s", "stream.rejoin_deadline_s"}) without.nothing(key);
-  SF_CHECK(!invocation.has("tee"), Exit::kUsage, "--tee keeps what is streamed, but --from {} is a directory already",
-           from);
-  return stream::DirSource::open(from, wanted);
 }
 
 const stream::StreamSource* streamed(const stream::Source& source) {
@@ -124,9 +113,10 @@ const stream::StreamSource* streamed(const stream::Source& source) {
 
 std::unique_ptr<stream::Source> open_source(app::Invocation& invocation, comm::Group& group,
                                             const stream::Contract& wanted) {
-  std::string from = tool::from_of(invocation);
-  if (from != "-" && fs::is_directory(from)) return open_directory(invocation, wanted, from);
-  std::unique_ptr<stream::Source> source = open_stream(invocation, group, wanted, from);
+  const std::string from = tool::from_of(invocation);
+  const tool::StreamSettings settings = tool::apply_stream(invocation);
+  if (from != "-" && fs::is_directory(from)) return stream::DirSource::open(from, wanted);
+  std::unique_ptr<stream::Source> source = open_stream(invocation, group, wanted, from, settings);
   if (!invocation.has("tee")) return source;
   stream::FeatureWriter writer(invocation.get("tee"), source->contract(), group.rank(), invocation.command_line());
   return std::make_unique<stream::TeeSource>(std::move(source), std::move(writer));

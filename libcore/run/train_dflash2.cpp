@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sf-train dflash2: what DFlash2 adds to the training of a draft.
 #include "arch/dflash2.h"
-#include "config/apply.h"
 #include "model/dflash2.h"
 #include "run/block_algorithm.h"
 #include "run/entry.h"
@@ -15,20 +14,18 @@ class Dflash2 : public BlockAlgorithm {
   Dflash2(const DraftFiles& draft, config::Settings& settings)
       : BlockAlgorithm(draft, settings, arch::dflash2_from_config(draft.files.config())),
         shape_(arch::dflash2_from_config(draft.files.config())) {
-    config::Apply slots(settings, "every slot", "train"), selector(settings, "1 selector", "train");
-    decay_ = slots.number("training.loss_decay_gamma");
-    options_.slots.loss = model::slot_loss_from_name(slots.word("training.loss_type"));
-    options_.slots.dpace_alpha = slots.number("training.dpace_alpha");
-    share_ = {selector.number("training.dflash2_selector_loss_alpha"),
-              selector.number("training.dflash2_selector_warmup_ratio"),
-              selector.number("training.dflash2_selector_ramp_ratio")};
-    options_.selector_stop_gradient = selector.flag("training.dflash2_selector_stop_gradient");
+    const tool::SlotLossSettings loss = tool::apply_slot_loss(settings);
+    const tool::SelectorSettings selector = tool::apply_selector(settings);
+    options_.slots.loss = model::slot_loss_from_name(loss.type);
+    options_.slots.dpace_alpha = loss.dpace_alpha;
+    share_ = {selector.loss_alpha, selector.warmup_ratio, selector.ramp_ratio};
+    options_.selector_stop_gradient = selector.stop_gradient;
   }
 
   arch::ModelSpec spec() const override { return arch::describe_training(shape_, tied()); }
   std::vector<model::Segment> segments() const override { return model::dflash2_segments(shape_, tied(), options_); }
   std::unique_ptr<train::Objective> objective() const override {
-    return std::make_unique<train::Dflash2Objective>(shape_, decay_, options_.slots.loss, share_);
+    return std::make_unique<train::Dflash2Objective>(shape_, gamma(), options_.slots.loss, share_);
   }
 
   std::function<uint64_t(const model::Tensors&)> work_bytes(const plan::Schedule& plan) const override {
@@ -41,18 +38,12 @@ class Dflash2 : public BlockAlgorithm {
   arch::Dflash2 shape_;
   model::Dflash2Options options_;
   train::SelectorShare share_;
-  double decay_ = 0;
 };
 
 }  // namespace
 
 const DraftVerb& dflash2_verb() {
-  static const DraftVerb verb{
-      "dflash2",
-      {"training.num_anchors", "training.loss_decay_gamma", "training.loss_type", "training.dpace_alpha",
-       "training.dflash2_selector_loss_alpha", "training.dflash2_selector_warmup_ratio",
-       "training.dflash2_selector_ramp_ratio", "training.dflash2_selector_stop_gradient"},
-      make_draft<Dflash2>};
+  static const DraftVerb verb{"dflash2", make_draft<Dflash2>};
   return verb;
 }
 

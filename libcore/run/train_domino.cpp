@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sf-train domino: what Domino adds to the training of a draft.
 #include "arch/domino.h"
-#include "config/apply.h"
 #include "model/domino.h"
 #include "run/block_algorithm.h"
 #include "run/entry.h"
@@ -15,15 +14,14 @@ class Domino : public BlockAlgorithm {
   Domino(const DraftFiles& draft, config::Settings& settings)
       : BlockAlgorithm(draft, settings, arch::domino_from_config(draft.files.config())),
         shape_(arch::domino_from_config(draft.files.config())) {
-    gamma_ = config::Apply(settings, "every slot", "train").number("training.loss_decay_gamma");
-    config::Apply steps(settings, "every step", "train");
-    share_ = {steps.number("training.lambda_base_start"), steps.number("training.lambda_base_decay_ratio")};
+    const tool::DominoSettings wanted = tool::apply_domino(settings);
+    share_ = {wanted.base_start, wanted.base_decay_ratio};
   }
 
   arch::ModelSpec spec() const override { return arch::describe_training(shape_, tied()); }
   std::vector<model::Segment> segments() const override { return model::domino_segments(shape_, tied()); }
   std::unique_ptr<train::Objective> objective() const override {
-    return std::make_unique<train::DominoObjective>(shape_, share_, gamma_, reference_quirks);
+    return std::make_unique<train::DominoObjective>(shape_, share_, gamma(), reference_quirks);
   }
 
   std::function<uint64_t(const model::Tensors&)> work_bytes(const plan::Schedule& plan) const override {
@@ -34,16 +32,12 @@ class Domino : public BlockAlgorithm {
  private:
   arch::Domino shape_;
   train::BaseShare share_;
-  double gamma_ = 0;
 };
 
 }  // namespace
 
 const DraftVerb& domino_verb() {
-  static const DraftVerb verb{"domino",
-                              {"training.num_anchors", "training.loss_decay_gamma", "training.lambda_base_start",
-                               "training.lambda_base_decay_ratio"},
-                              make_draft<Domino>};
+  static const DraftVerb verb{"domino", make_draft<Domino>};
   return verb;
 }
 

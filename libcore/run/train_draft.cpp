@@ -3,25 +3,22 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "arch/drafts.h"
 #include "base/error.h"
 #include "ckpt/buffers.h"
-#include "config/apply.h"
 #include "run/device.h"
 #include "run/entry.h"
 #include "run/loading.h"
 #include "run/samples.h"
 #include "run/training.h"
 #include "tensor/memory.h"
+#include "tool/draft_settings.h"
 #include "tool/plan_request.h"
 #include "train/loop.h"
 
 namespace sf::run {
 namespace {
 
-using config::Apply;
 constexpr double kDataWait = 600;  // of one position; the stream itself notices a dead producer much sooner
 
 engine::Engine::ReadInterval from_checkpoint(const ckpt::Checkpoint& files, std::string name) {
@@ -45,19 +42,18 @@ void load_parameters(engine::Engine& engine, const DraftFiles& draft, const Draf
 
 // What the run's directory says of this run, kept in every checkpoint.
 train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const DraftFiles& draft,
-                                            const DraftAlgorithm& algorithm, const stream::Contract& contract) {
-  config::Settings& settings = invocation.settings();
+                                            const DraftAlgorithm& algorithm, const stream::Contract& contract,
+                                            const tool::LoopSettings& loop) {
   train::CheckpointOptions options{.run_dir = invocation.get("output"),
                                    .model_config = draft.files.config(),
                                    .buffers = algorithm.buffers(),
                                    .also_frozen = algorithm.also_frozen(),
                                    .contract = contract.to_json(),
-                                   .config = settings.resolved(),
+                                   .config = invocation.settings().resolved(),
                                    .numerics = numerics(invocation)};
-  options.seed = static_cast<uint64_t>(Apply(settings, "the manifest", "train").whole("training.seed"));
-  options.keep = Apply(settings, options.run_dir.string(), "train").whole("training.keep_checkpoints");
-  std::string best = Apply(settings, options.run_dir.string(), "train").word("training.best");
-  if (best != "none") options.best = best;
+  options.seed = loop.seed;
+  options.keep = loop.keep_checkpoints;
+  if (loop.best != "none") options.best = loop.best;
   options.extra = draft.files.manifest().extra;
   options.buffer_records = ckpt::buffer_records(algorithm.spec());
   return options;
@@ -68,15 +64,6 @@ train::Stop wanted_stop(app::Invocation& invocation, const stream::Source& sourc
   app::Stop asked = invocation.stop();
   if (asked == app::Stop::kPublishAndGoOn) return train::Stop::kPublish;
   return asked != app::Stop::kNone || producer_stopping(source) ? train::Stop::kFinish : train::Stop::kNo;
-}
-
-// One file serves all verbs: what only other algorithms read is without effect here, and said to be.
-void set_aside_foreign(config::Settings& settings, const DraftVerb& verb) {
-  Apply without(settings, fmt::format("0 parts of the draft ({} has none)", verb.name), "train");
-  without.nothing("training.adapter_dtype");
-  for (const DraftVerb* other : draft_verbs())
-    for (std::string_view key : other->settings)
-      if (std::find(verb.settings.begin(), verb.settings.end(), key) == verb.settings.end()) without.nothing(key);
 }
 
 // A producer that is not told of a refusal would take it for a death.
@@ -92,10 +79,6 @@ auto or_refuse(const stream::Source& source, Act&& act) {
 
 }  // namespace
 
-std::vector<const DraftVerb*> draft_verbs() {
-  return {&eagle3_verb(), &dflash_verb(), &dflash2_verb(), &dspark_verb(), &domino_verb(), &peagle_verb()};
-}
-
 int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   const at::Device device = apply_device(invocation);
   apply_threads(invocation, "engine.threads", invocation.ranks().local_world);
@@ -103,7 +86,8 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   const Json& config = draft.files.config();
   const arch::DraftFamily& family = arch::draft_family(config, verb.name);  // refuses another
   std::unique_ptr<DraftAlgorithm> algorithm = verb.make(draft, invocation.settings());
-  set_aside_foreign(invocation.settings(), verb);
+  tool::apply_algorithm(invocation.settings(), verb.name, config);
+  const tool::LoopSettings loop_settings = tool::apply_loop(invocation.settings());
   arch::ModelSpec spec = algorithm->spec();
   engine::EngineOptions engine_options = apply_engine(invocation, spec, tool::places_of(draft));
   engine_options.device = device;
@@ -124,12 +108,13 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   loading.step("shards", [&] { held.emplace(*group, spec, segments, engine_options); });
   engine::Engine& engine = *held;
   for (const std::string& line : engine.host_lines()) invocation.log("host-resident " + line);
-  train::LoopOptions loop_options = apply_loop(invocation, source->contract().rows, algorithm->reference_quirks);
-  loop_options.idle_bytes = idle_bytes;
-  loop_options.constant_bytes = algorithm->constant_bytes();
-  loop_options.sample_bytes = sample_bytes(samples, source->contract(), group->world(), loop_options);
-  if (device.is_cpu()) loop_options.work_bytes = algorithm->work_bytes(engine.schedule());
-  train::Checkpoints checkpoints(checkpoint_options(invocation, draft, *algorithm, source->contract()));
+  train::LoopOptions options =
+      loop_options(invocation, loop_settings, source->contract().rows, algorithm->reference_quirks);
+  options.idle_bytes = idle_bytes;
+  options.constant_bytes = algorithm->constant_bytes();
+  options.sample_bytes = sample_bytes(samples, source->contract(), group->world(), options);
+  if (device.is_cpu()) options.work_bytes = algorithm->work_bytes(engine.schedule());
+  train::Checkpoints checkpoints(checkpoint_options(invocation, draft, *algorithm, source->contract(), loop_settings));
   std::unique_ptr<train::Objective> objective = algorithm->objective();
   data::Feed feed(*source, algorithm->collate(source->contract().max_length, engine_options.schedule.compute),
                   kDataWait);
@@ -141,8 +126,8 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
     progress = or_refuse(*source, [&] { return resume(invocation, run, checkpoints, engine, source->contract()); });
   });
   loading.finish();
-  RunReport report(invocation, engine, run, progress.step, loop_options.steps);
-  train::Loop loop(engine, feed, *objective, checkpoints, loop_options, report.sink(),
+  RunReport report(invocation, engine, run, progress.step, options.steps);
+  train::Loop loop(engine, feed, *objective, checkpoints, options, report.sink(),
                    [&] { return wanted_stop(invocation, *source); });
   train::LoopEnd end = loop.run(progress);
   publish_tee(invocation, *group, *source, end.exit == Exit::kOk);

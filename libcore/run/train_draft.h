@@ -39,11 +39,10 @@ class DraftAlgorithm {
   bool reference_quirks = false;
 };
 
-// A row of the table of algorithms. `make` reads and applies the algorithm's settings; what it is given outlives the
-// result.
+// A row of the table of algorithms. `make` reads the algorithm's settings (tool/draft_settings.h); what it is given
+// outlives the result.
 struct DraftVerb {
   std::string_view name;
-  std::vector<std::string_view> settings;  // keys that it reads and not every algorithm does
   std::unique_ptr<DraftAlgorithm> (*make)(const DraftFiles& draft, config::Settings& settings);
 };
 template <typename Algorithm>
@@ -57,8 +56,6 @@ const DraftVerb& dflash2_verb();
 const DraftVerb& dspark_verb();
 const DraftVerb& domino_verb();
 const DraftVerb& peagle_verb();
-// All of them.
-std::vector<const DraftVerb*> draft_verbs();
 
 int train_draft(app::Invocation& invocation, const DraftVerb& verb);
 

@@ -1,32 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // sf-train eagle3: what EAGLE3 adds to the training of a draft.
 #include "arch/eagle3.h"
-#include "config/apply.h"
 #include "data/collate.h"
 #include "model/eagle3.h"
 #include "plan/work.h"
 #include "run/entry.h"
 #include "run/vocabulary_algorithm.h"
+#include "tool/draft_settings.h"
 #include "train/eagle3.h"
 
 namespace sf::run {
 namespace {
 
-using config::Apply;
-
 model::Eagle3Options eagle3_options(config::Settings& settings) {
-  Apply loss(settings, "every label", "model");
-  model::LkLoss lk{.type = model::lk_type_from_name(loss.word("training.lk_loss_type"))};
-  if (lk.type == model::LkLoss::Type::kLambda) {
-    lk.kl_scale = loss.number("training.kl_scale");
-    lk.kl_decay = loss.number("training.kl_decay");
-  } else {
-    Apply without(settings, "0 labels (training.lk_loss_type is not lambda)", "model");
-    for (const char* key : {"training.kl_scale", "training.kl_decay"}) without.nothing(key);
-  }
-  return {.unroll = static_cast<int>(Apply(settings, "1 segment", "model").whole("training.unroll")),
-          .reference_quirks = Apply(settings, "loss and schedule", "train").flag("training.reference_quirks"),
-          .lk = lk};
+  const tool::Eagle3Settings wanted = tool::apply_eagle3(settings);
+  model::LkLoss lk{.type = model::lk_type_from_name(wanted.lk_loss_type)};
+  lk.kl_scale = wanted.kl_scale;
+  lk.kl_decay = wanted.kl_decay;
+  return {.unroll = wanted.unroll, .reference_quirks = wanted.reference_quirks, .lk = lk};
 }
 
 class Eagle3 : public VocabularyAlgorithm {
@@ -69,9 +60,7 @@ class Eagle3 : public VocabularyAlgorithm {
 }  // namespace
 
 const DraftVerb& eagle3_verb() {
-  static const DraftVerb verb{"eagle3",
-                              {"training.unroll", "training.lk_loss_type", "training.kl_scale", "training.kl_decay"},
-                              make_draft<Eagle3>};
+  static const DraftVerb verb{"eagle3", make_draft<Eagle3>};
   return verb;
 }
 

@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "arch/peagle.h"
-#include "config/apply.h"
 #include "data/collate.h"
 #include "model/peagle.h"
 #include "plan/work.h"
 #include "run/entry.h"
 #include "run/vocabulary_algorithm.h"
+#include "tool/draft_settings.h"
 #include "train/peagle.h"
 
 namespace sf::run {
@@ -20,12 +20,12 @@ class Peagle : public VocabularyAlgorithm {
   Peagle(const DraftFiles& draft, config::Settings& settings)
       : VocabularyAlgorithm(draft, arch::peagle_from_config(draft.files.config()).target_hidden),
         shape_(arch::peagle_from_config(draft.files.config())) {
-    config::Apply rows(settings, "every row", "data");
-    rule_ = {.depths = static_cast<int>(rows.whole("training.num_depths")),
-             .ratio = rows.number("training.down_sample_ratio"),
-             .least = rows.number("training.down_sample_ratio_min"),
+    const tool::PeagleSettings wanted = tool::apply_peagle(settings);
+    reference_quirks = wanted.reference_quirks;
+    rule_ = {.depths = static_cast<int>(wanted.depths),
+             .ratio = wanted.ratio,
+             .least = wanted.least,
              .seed = static_cast<uint64_t>(settings.get_int("training.seed"))};
-    reference_quirks = config::Apply(settings, "loss and schedule", "train").flag("training.reference_quirks");
     rule_.reference_quirks = reference_quirks;
     options_ = {rule_.depths, reference_quirks};
   }
@@ -72,9 +72,7 @@ class Peagle : public VocabularyAlgorithm {
 }  // namespace
 
 const DraftVerb& peagle_verb() {
-  static const DraftVerb verb{"peagle",
-                              {"training.num_depths", "training.down_sample_ratio", "training.down_sample_ratio_min"},
-                              make_draft<Peagle>};
+  static const DraftVerb verb{"peagle", make_draft<Peagle>};
   return verb;
 }
 

@@ -9,7 +9,6 @@
 #include "ckpt/buffers.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/draft.h"
-#include "config/apply.h"
 #include "data/feed.h"
 #include "engine/engine.h"
 #include "model/sft.h"
@@ -18,10 +17,10 @@
 #include "run/device.h"
 #include "run/entry.h"
 #include "run/loading.h"
-#include "run/train_draft.h"
 #include "run/training.h"
 #include "tensor/memory.h"
 #include "tool/chats.h"
+#include "tool/draft_settings.h"
 #include "tool/host_places.h"
 #include "tool/open_adapter.h"
 #include "tool/plan_request.h"
@@ -46,35 +45,9 @@ Model open_model(app::Invocation& invocation) {
   ckpt::Checkpoint files = ckpt::Checkpoint::open(invocation.get("target"));
   text::ChatEncoder encoder = text::ChatEncoder::open(files.dir());
   arch::Decoder decoder = arch::decoder_from_config(files.config());
-  std::optional<ckpt::AdapterFiles> adapter = tool::open_adapter(invocation, files, tool::adapter_option(invocation));
-  SF_CHECK(!adapter || adapter->lora().dropout == 0, Exit::kConfig,
-           "{}: lora_dropout is {}: training without dropout only; set it to 0", invocation.get("adapter"),
-           adapter ? adapter->lora().dropout : 0);
+  std::optional<ckpt::AdapterFiles> adapter = tool::open_trained_adapter(invocation, files);
   std::vector<arch::Adapter> adapters = tool::adapters_in(adapter);
   return {std::move(files), std::move(encoder), std::move(decoder), std::move(adapter), std::move(adapters)};
-}
-
-stream::Contract contract_of(const Model& model, const tool::Chats& chats, Dtype compute) {
-  stream::Contract contract;
-  contract.algorithm = "sft";
-  contract.target = model.files.identity();
-  contract.tokenizer = model.encoder.tokenizer_digest();
-  contract.chat_template = model.encoder.template_digest();
-  contract.compute_dtype = contract.feature_dtype = name_of(compute);
-  contract.vocab = model.decoder.vocab;
-  contract.hidden = model.decoder.hidden;
-  chats.describe(contract);
-  return contract;
-}
-
-// Whether the adapter's weights and moments are bf16 numbers.
-bool narrow_adapter(config::Settings& settings, const Model& model) {
-  if (!model.adapter) {
-    config::Apply(settings, "0 adapters (every parameter trains)", "engine").nothing("training.adapter_dtype");
-    return false;
-  }
-  config::Apply masters(settings, fmt::format("{} tensors of the adapter", 2 * model.adapters.size()), "engine");
-  return masters.word("training.adapter_dtype") == "bf16";
 }
 
 // `narrow`: what trains is rounded to bf16.
@@ -108,17 +81,16 @@ void as_adapter(const Model& model, train::CheckpointOptions& options) {
 
 // Checkpoints are targets themselves: fp32 weights, words and template beside them.
 train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const Model& model,
-                                            const arch::ModelSpec& spec, const stream::Contract& contract) {
-  config::Settings& settings = invocation.settings();
+                                            const arch::ModelSpec& spec, const stream::Contract& contract,
+                                            const tool::LoopSettings& loop) {
   train::CheckpointOptions options{.run_dir = invocation.get("output"),
                                    .model_config = model.files.config(),
                                    .contract = contract.to_json(),
-                                   .config = settings.resolved(),
+                                   .config = invocation.settings().resolved(),
                                    .numerics = numerics(invocation)};
-  options.seed = static_cast<uint64_t>(config::Apply(settings, "the manifest", "train").whole("training.seed"));
-  options.keep = config::Apply(settings, options.run_dir.string(), "train").whole("training.keep_checkpoints");
-  std::string best = config::Apply(settings, options.run_dir.string(), "train").word("training.best");
-  if (best != "none") options.best = best;
+  options.seed = loop.seed;
+  options.keep = loop.keep_checkpoints;
+  if (loop.best != "none") options.best = loop.best;
   if (model.adapter) {
     as_adapter(model, options);
     return options;
@@ -148,11 +120,9 @@ int train_sft(app::Invocation& invocation) {
   arch::ModelSpec spec = arch::describe_training(model.decoder, model.adapters);
   engine::EngineOptions engine_options = apply_engine(invocation, spec, tool::places_in(model.files));
   engine_options.device = device;
-  config::Apply without(invocation.settings(), "0 drafts (a target or an adapter is trained)", "run");
-  without.nothing("training.reference_quirks");
-  for (const DraftVerb* draft : draft_verbs())
-    for (std::string_view key : draft->settings) without.nothing(key);
-  const bool narrow = narrow_adapter(invocation.settings(), model);
+  tool::apply_algorithm(invocation.settings(), "sft", {});
+  const bool narrow = tool::apply_adapter_dtype(invocation.settings(), 2 * model.adapters.size());
+  const tool::LoopSettings loop_settings = tool::apply_loop(invocation.settings());
   std::vector<model::Segment> segments = model::sft_segments(model.decoder, model.adapters);
   tool::Chats chats = tool::read_chats(invocation, model.encoder, model.decoder.max_positions);
   int64_t longest = chats.longest();
@@ -161,7 +131,8 @@ int train_sft(app::Invocation& invocation) {
   if (run.resume_from())
     tool::check_same_adapter(ckpt::Checkpoint::open(*run.resume_from()), model.adapter, narrow ? "bf16" : "fp32");
   if (group->rank() == 0) tool::write_rejected(invocation, chats.rows, run.path() / "rejected.jsonl");
-  stream::Contract contract = contract_of(model, chats, engine_options.schedule.compute);
+  stream::Contract contract =
+      tool::sft_contract(model.files, model.encoder, model.decoder, chats, engine_options.schedule.compute);
   Loading loading(invocation, *group, engine_options.call_deadline_s);
   loading.compare_files({{"target", contract.target},
                          {"adapter", model.adapter ? model.adapter->files().identity() : ""},
@@ -177,11 +148,11 @@ int train_sft(app::Invocation& invocation) {
   loading.step("shards", [&] { held.emplace(*group, spec, segments, engine_options); });
   engine::Engine& engine = *held;
   for (const std::string& line : engine.host_lines()) invocation.log("host-resident " + line);
-  train::LoopOptions loop_options = apply_loop(invocation, contract.rows, false);
-  loop_options.idle_bytes = idle_bytes;
-  loop_options.adamw.bf16 = narrow;
+  train::LoopOptions options = loop_options(invocation, loop_settings, contract.rows, false);
+  options.idle_bytes = idle_bytes;
+  options.adamw.bf16 = narrow;
   if (device.is_cpu())
-    loop_options.work_bytes = [&, seen = int64_t{0}](const model::Tensors& batch) mutable {
+    options.work_bytes = [&, seen = int64_t{0}](const model::Tensors& batch) mutable {
       const at::Tensor& ids = batch.at("ids");
       seen = std::max(seen, ids.size(1));
       int64_t labels = batch.at("labels").ge(0).sum().item<int64_t>();
@@ -189,7 +160,7 @@ int train_sft(app::Invocation& invocation) {
       return plan::sft_work(model.decoder, spec, engine.schedule(), shape, model.adapters) +
              plan::rotary_bytes(model.decoder.head_dim, seen);
     };
-  train::CheckpointOptions kept = checkpoint_options(invocation, model, spec, contract);
+  train::CheckpointOptions kept = checkpoint_options(invocation, model, spec, contract, loop_settings);
   kept.bf16 = narrow;
   train::Checkpoints checkpoints(std::move(kept));
   train::SftObjective objective;
@@ -203,8 +174,8 @@ int train_sft(app::Invocation& invocation) {
   train::Progress progress;
   loading.step("state", [&] { progress = resume(invocation, run, checkpoints, engine, contract); });
   loading.finish();
-  RunReport report(invocation, engine, run, progress.step, loop_options.steps);
-  train::Loop loop(engine, feed, objective, checkpoints, loop_options, report.sink(),
+  RunReport report(invocation, engine, run, progress.step, options.steps);
+  train::Loop loop(engine, feed, objective, checkpoints, options, report.sink(),
                    [&] { return wanted_stop(invocation); });
   return report.finish(loop.run(progress));
 }

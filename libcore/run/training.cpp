@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "comm/trace.h"
-#include "config/apply.h"
 #include "run/device.h"
 #include "tensor/threads.h"
 #include "tool/apply_schedule.h"
@@ -20,22 +19,6 @@ namespace sf::run {
 namespace {
 
 namespace fs = std::filesystem;
-using config::Apply;
-
-void check_same_run(app::Invocation& invocation, const ckpt::Manifest& before, const stream::Contract& samples) {
-  if (before.contract.is_object()) {
-    std::optional<std::string> other = stream::Contract::from_json(before.contract).difference(samples);
-    SF_CHECK(!other, Exit::kProtocol, "the checkpoint was trained on other samples: {}", *other);
-  }
-  Json now = invocation.settings().resolved();
-  const Json *old = before.config.find("training"), *ours = now.find("training");
-  if (!old || !ours) return;
-  if (invocation.ranks().rank != 0) return;  // every rank reads the same manifest
-  for (const auto& [key, value] : ours->as_object())
-    if (const Json* was = old->find(key); was && *was != value)
-      invocation.warn(fmt::format("training.{} was {} when the checkpoint was made, and is {} now", key, was->dump(),
-                                  value.dump()));
-}
 
 // "memory of rank 1, MiB: at rest 4.10 (plan 4.10), peak 18.00 (plan 18.20), resident 21.30 (plan 18.20)"
 std::string memory_line(const train::MemoryUse& use, size_t rank) {
@@ -83,17 +66,14 @@ engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::Mode
   config::Settings& settings = invocation.settings();
   engine::EngineOptions options;
   options.schedule = tool::apply_schedule(settings, spec, invocation.ranks().world);
-  Apply engine(settings, "every segment", "engine");
-  options.poison = engine.flag("engine.poison");
-  options.call_deadline_s = engine.number("engine.call_deadline_s");
+  const tool::EngineSettings engine = tool::apply_engine(settings, options.schedule);
+  options.poison = engine.poison;
+  options.call_deadline_s = engine.call_deadline_s;
+  options.host_dir = engine.host_dir;
   options.spill_dir = invocation.get("output", ".");
-  auto on_host = [](const auto& table) { return table.second == plan::Residency::kHost; };
-  auto count = std::count_if(options.schedule.tables.begin(), options.schedule.tables.end(), on_host);
-  const bool copied = settings.given("shard.host_dir");
   if (place_of)
     for (const auto& [name, place] : tool::place_host_tables(options.schedule, place_of))
-      options.host_sources[name] = {place.file, place.offset, place.type, place.digest, copied};
-  options.host_dir = Apply(settings, fmt::format("{} files of host tables", count), "engine").word("shard.host_dir");
+      options.host_sources[name] = {place.file, place.offset, place.type, place.digest, engine.host_dir_given};
   return options;
 }
 
@@ -117,34 +97,22 @@ void choose_modes(app::Invocation& invocation, comm::Group& group, engine::Engin
   options.schedule.modes = request.options.modes;
 }
 
-train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool reference_quirks) {
-  config::Settings& settings = invocation.settings();
-  Apply loop(settings, "every step", "train");
+train::LoopOptions loop_options(app::Invocation& invocation, const tool::LoopSettings& loop, uint64_t rows,
+                                bool reference_quirks) {
+  const tool::Steps steps = tool::steps_of(loop, rows);
   train::LoopOptions options;
-  double epochs = loop.number("training.epochs");
-  options.windows = {.rows = loop.whole("training.batch_size"),
-                     .micro_batches = loop.whole("training.micro_batches"),
-                     .positions = static_cast<uint64_t>(std::llround(static_cast<double>(rows) * epochs))};
-  train::check(options.windows);
-  int64_t total = loop.whole("training.total_steps"), most = loop.whole("training.max_steps");
-  options.steps = options.windows.steps();
-  if (total > 0) options.steps = std::min(options.steps, total);
-  options.schedule = {.decay = train::decay_from_name(loop.word("training.schedule")),
-                      .base = loop.number("training.learning_rate"),
-                      .warmup_ratio = loop.number("training.warmup_ratio"),
-                      .total = total > 0 ? total : options.steps,
+  options.windows = {.rows = loop.rows, .micro_batches = loop.micro_batches, .positions = loop.positions(rows)};
+  options.steps = steps.run;
+  options.schedule = {.decay = train::decay_from_name(loop.schedule),
+                      .base = loop.learning_rate,
+                      .warmup_ratio = loop.warmup_ratio,
+                      .total = steps.schedule,
                       .reference_quirks = reference_quirks};
-  if (most > 0) options.steps = std::min(options.steps, most);
-  options.adamw = {.beta1 = loop.number("training.beta1"),
-                   .beta2 = loop.number("training.beta2"),
-                   .eps = loop.number("training.eps"),
-                   .weight_decay = loop.number("training.weight_decay")};
-  options.max_norm = loop.number("training.max_grad_norm");
-  options.checkpoint_every = loop.whole("training.checkpoint_every");
-  options.skip_limit = loop.whole("training.max_bad_steps");
-  loop.whole("training.log_every");
-  Apply(settings, "spans of every rank", "run").whole("training.trace_every");
-  options.call_deadline_s = settings.get_float("engine.call_deadline_s");
+  options.adamw = {.beta1 = loop.beta1, .beta2 = loop.beta2, .eps = loop.eps, .weight_decay = loop.weight_decay};
+  options.max_norm = loop.max_norm;
+  options.checkpoint_every = loop.checkpoint_every;
+  options.skip_limit = loop.max_bad_steps;
+  options.call_deadline_s = invocation.settings().get_float("engine.call_deadline_s");
   return options;
 }
 
@@ -153,7 +121,7 @@ train::Progress resume(app::Invocation& invocation, const RunDir& run, train::Ch
   std::optional<fs::path> from = run.resume_from();
   if (!from) return {};
   ckpt::Checkpoint checkpoint = ckpt::Checkpoint::open(*from);
-  check_same_run(invocation, checkpoint.manifest(), samples);
+  tool::check_same_run(invocation, checkpoint.manifest(), samples);
   train::Progress progress = checkpoints.load(engine, checkpoint);
   invocation.log(fmt::format("resumed from {}: step {}, position {}", from->string(), progress.step, progress.cursor));
   return progress;

@@ -14,6 +14,7 @@
 #include "report/spans.h"
 #include "run/group.h"
 #include "stream/sample.h"
+#include "tool/apply_training.h"
 #include "tool/host_places.h"
 #include "tool/plan_request.h"
 #include "train/loop.h"
@@ -46,7 +47,8 @@ engine::EngineOptions apply_engine(app::Invocation& invocation, const arch::Mode
 void choose_modes(app::Invocation& invocation, comm::Group& group, engine::EngineOptions& options,
                   const tool::RequestOf& request_of);
 // [training] into the loop's options for a data set of `rows` rows.
-train::LoopOptions apply_loop(app::Invocation& invocation, uint64_t rows, bool reference_quirks);
+train::LoopOptions loop_options(app::Invocation& invocation, const tool::LoopSettings& loop, uint64_t rows,
+                                bool reference_quirks);
 // Where the run goes on: at the checkpoint that it resumes from, else at nothing. kProtocol naming the field if
 // `samples` are not those the checkpoint was trained on; a warning for each setting of [training] that differs: the
 // result will then be that of no single set of settings.

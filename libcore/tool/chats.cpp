@@ -128,6 +128,20 @@ void write_rejected(app::Invocation& invocation, const std::vector<text::ChatRow
   invocation.warn(fmt::format("{} of {} rows are void; their reasons are in {}", count, rows.size(), file.string()));
 }
 
+stream::Contract sft_contract(const ckpt::Checkpoint& target, const text::ChatEncoder& encoder,
+                              const arch::Decoder& decoder, const Chats& chats, Dtype compute) {
+  stream::Contract contract;
+  contract.algorithm = "sft";
+  contract.target = target.identity();
+  contract.tokenizer = encoder.tokenizer_digest();
+  contract.chat_template = encoder.template_digest();
+  contract.compute_dtype = contract.feature_dtype = name_of(compute);
+  contract.vocab = decoder.vocab;
+  contract.hidden = decoder.hidden;
+  chats.describe(contract);
+  return contract;
+}
+
 std::unique_ptr<stream::Source> chat_source(Chats chats, stream::Contract contract) {
   return std::make_unique<ChatSource>(std::move(chats), std::move(contract));
 }

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "app/command.h"
+#include "arch/decoder.h"
+#include "ckpt/checkpoint.h"
 #include "stream/source.h"
 #include "text/chat.h"
 
@@ -36,6 +38,9 @@ std::filesystem::path rejected_file(app::Invocation& invocation);
 void write_rejected(app::Invocation& invocation, const std::vector<text::ChatRow>& rows,
                     const std::filesystem::path& file);
 
+// What training a target on chats promises of its samples.
+stream::Contract sft_contract(const ckpt::Checkpoint& target, const text::ChatEncoder& encoder,
+                              const arch::Decoder& decoder, const Chats& chats, Dtype compute);
 // Samples of input_ids and loss_mask straight from the rows; every rank holds them all. `contract` as filled in by
 // describe().
 std::unique_ptr<stream::Source> chat_source(Chats chats, stream::Contract contract);

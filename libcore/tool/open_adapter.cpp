@@ -37,6 +37,14 @@ std::optional<ckpt::AdapterFiles> open_adapter(app::Invocation& invocation, cons
   return adapter;
 }
 
+std::optional<ckpt::AdapterFiles> open_trained_adapter(app::Invocation& invocation, const ckpt::Checkpoint& target) {
+  std::optional<ckpt::AdapterFiles> adapter = open_adapter(invocation, target, adapter_option(invocation));
+  SF_CHECK(!adapter || adapter->lora().dropout == 0, Exit::kConfig,
+           "{}: lora_dropout is {}: training without dropout only; set it to 0", invocation.get("adapter"),
+           adapter ? adapter->lora().dropout : 0);
+  return adapter;
+}
+
 void check_same_adapter(const ckpt::Checkpoint& before, const std::optional<ckpt::AdapterFiles>& adapter,
                         std::string_view dtype) {
   const std::string from = before.dir().string();

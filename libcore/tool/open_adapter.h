@@ -17,6 +17,8 @@ std::optional<std::filesystem::path> adapter_option(const app::Invocation& invoc
 // is taken on trust, with a warning. Further errors: ckpt::AdapterFiles::open.
 std::optional<ckpt::AdapterFiles> open_adapter(app::Invocation& invocation, const ckpt::Checkpoint& target,
                                                const std::optional<std::filesystem::path>& dir);
+// --adapter of a training verb. kConfig if it asks for what is not trained (dropout).
+std::optional<ckpt::AdapterFiles> open_trained_adapter(app::Invocation& invocation, const ckpt::Checkpoint& target);
 // Of a run that goes on from `before`: kConfig if that trained what `adapter` is not, or kept it in another type than
 // `dtype` ("fp32", "bf16"), naming the setting that differs.
 void check_same_adapter(const ckpt::Checkpoint& before, const std::optional<ckpt::AdapterFiles>& adapter,

@@ -17,6 +17,8 @@
 #include "plan/choose.h"
 #include "plan/work.h"
 #include "tool/apply_schedule.h"
+#include "tool/apply_training.h"
+#include "tool/draft_settings.h"
 #include "tool/init_blocks.h"
 #include "tool/memory_limit.h"
 
@@ -55,10 +57,10 @@ PlanRequest request_of(config::Settings& settings, std::string algorithm, arch::
   request.options = apply_schedule(settings, spec, world);
   request.spec = std::move(spec);
   request.width = width;
-  config::Apply windows(settings, "every window", "train");
-  request.rows = windows.whole("training.batch_size");
-  request.load.micro_batches = windows.whole("training.micro_batches");
-  request.load.checkpoints = config::Apply(settings, "the run's directory", "train").whole("training.keep_checkpoints");
+  const LoopSettings loop = apply_loop(settings);
+  request.rows = loop.rows;
+  request.load.micro_batches = loop.micro_batches;
+  request.load.checkpoints = loop.keep_checkpoints;
   return request;
 }
 
@@ -85,29 +87,24 @@ struct Full {
 void eagle3(const Full& full) {
   arch::Eagle3 draft = arch::eagle3_from_config(full.config);
   PlanRequest& request = full.request;
-  config::Apply segment(full.settings, "1 segment", "model");
-  auto unroll = static_cast<int>(segment.whole("training.unroll"));
-  bool quirks = segment.flag("training.reference_quirks");
-  request.lookups = full.tokens() * unroll;
+  const Eagle3Settings wanted = apply_eagle3(full.settings);
+  request.lookups = full.tokens() * wanted.unroll;
   full.vocabulary_map(draft.vocab, draft.draft_vocab);
-  std::string lk = segment.word("training.lk_loss_type");
-  plan::Eagle3Steps steps{unroll, lk == "none" || lk == "lambda", lk != "none"};
+  plan::Eagle3Steps steps{wanted.unroll, wanted.asks_cross_entropy(), wanted.asks_lk()};
   request.work = [=, compute = request.options.compute,
-                  batch = plan::full_eagle3_batch(request.rows, request.width, unroll, quirks)](const plan::Schedule&) {
-    return plan::eagle3_work(draft, steps, compute, batch);
-  };
+                  batch = plan::full_eagle3_batch(request.rows, request.width, wanted.unroll, wanted.reference_quirks)](
+                     const plan::Schedule&) { return plan::eagle3_work(draft, steps, compute, batch); };
 }
 
 // Every index supervised: the rows of a depth are then those of the depth before that have a token, or what is drawn.
 void peagle(const Full& full) {
   arch::Peagle draft = arch::peagle_from_config(full.config);
   PlanRequest& request = full.request;
-  config::Apply rows(full.settings, "every row", "data");
-  int64_t depths = rows.whole("training.num_depths");
-  double ratio = rows.number("training.down_sample_ratio"), least = rows.number("training.down_sample_ratio_min");
+  const PeagleSettings wanted = apply_peagle(full.settings);
+  const int64_t depths = wanted.depths;
   std::vector<double> shares;
   for (int64_t depth = 1; depth < depths; ++depth)
-    shares.push_back(std::max(std::pow(ratio, static_cast<double>(depth)), least));
+    shares.push_back(std::max(std::pow(wanted.ratio, static_cast<double>(depth)), wanted.least));
   plan::PeagleBatch batch = plan::full_peagle_batch(request.rows, request.width, shares);
   request.lookups = batch.all();
   request.load.input_bytes += 2 * tensor_bytes(batch.all() - batch.first(), Dtype::kI64);
@@ -129,17 +126,14 @@ BlockWork dflash_work(const Full& full) {
 }
 
 BlockWork dflash2_work(const Full& full) {
-  bool alone = config::Apply(full.settings, "1 selector", "train").flag("training.dflash2_selector_stop_gradient");
-  return {[draft = arch::dflash2_from_config(full.config), alone](const auto& run) {
-    return plan::dflash2_work(draft, run, alone);
-  }};
+  return {[draft = arch::dflash2_from_config(full.config), alone = apply_selector(full.settings).stop_gradient](
+              const auto& run) { return plan::dflash2_work(draft, run, alone); }};
 }
 
 BlockWork dspark_work(const Full& full) {
   arch::Dspark draft = arch::dspark_from_config(full.config);
-  config::Apply terms(full.settings, "every slot", "train");
-  bool sure = terms.number("training.dspark_confidence_head_alpha") != 0 && draft.confidence;
-  bool teacher = terms.number("training.dspark_l1_loss_alpha") != 0 || sure;
+  const DsparkSettings terms = apply_dspark(full.settings, draft);
+  bool sure = terms.confidence_alpha != 0, teacher = terms.l1_alpha != 0 || sure;
   return {[=](const auto& run) { return plan::dspark_work(draft, run, {teacher, sure}); }, true};
 }
 
@@ -154,7 +148,7 @@ constexpr std::pair<std::string_view, BlockWork (*)(const Full&)> kBlockWork[] =
 
 void blocks(const Full& full, const arch::Dflash& draft) {
   PlanRequest& request = full.request;
-  int64_t anchors = config::Apply(full.settings, "every row", "data").whole("training.num_anchors");
+  const int64_t anchors = apply_blocks(full.settings).anchors;
   int64_t slots = request.rows * anchors * draft.block;
   request.lookups = slots;
   request.load.input_bytes +=
@@ -213,6 +207,7 @@ PlanRequest draft_request(config::Settings& settings, const arch::DraftFamily& f
   // An id, its mask, and a teacher's id and log-sum-exp.
   uint64_t token = static_cast<uint64_t>(captured + normed) * size_of(samples.type) + (family.teacher() ? 13 : 5);
   request.load.sample_bytes = under_way(request, samples, static_cast<uint64_t>(request.width) * token);
+  apply_algorithm(settings, family.name, config);
   Full full{settings, config, request};
   if (family.blocks) blocks(full, family.blocks(config));
   if (family.name == "eagle3") eagle3(full);
@@ -223,6 +218,8 @@ PlanRequest draft_request(config::Settings& settings, const arch::DraftFamily& f
 PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model,
                         const std::vector<arch::Adapter>& adapters, const Samples& samples, int world) {
   PlanRequest request = request_of(settings, "sft", arch::describe_training(model, adapters), samples.width, world);
+  apply_algorithm(settings, "sft", {});
+  apply_adapter_dtype(settings, 2 * adapters.size());
   request.load.input_bytes = 3 * tensor_bytes(request.rows * request.width, Dtype::kI64) + plan::kAlign;
   request.load.constant_bytes = plan::rotary_bytes(model.head_dim, request.width);
   request.work = [model, adapters, spec = request.spec, batch = plan::full_sft_batch(request.rows, request.width)](

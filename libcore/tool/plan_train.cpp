@@ -12,6 +12,7 @@
 #include "config/apply.h"
 #include "stream/feature_dir.h"
 #include "tool/apply_schedule.h"
+#include "tool/apply_training.h"
 #include "tool/chats.h"
 #include "tool/draft_files.h"
 #include "tool/host_places.h"
@@ -28,24 +29,44 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kUnreadWidth = 2048;  // tokens of a row while the samples are still in a stream: capture's default
 
-// Of a directory what it holds; of a stream, which --plan does not open, the usual row.
-Samples samples_of(app::Invocation& invocation, const DraftFiles& draft) {
-  check_source(invocation, wanted_contract(draft));
-  std::string from = invocation.get("from");
-  if (from != "-" && fs::is_directory(from)) {
-    std::optional<stream::Contract> contract = stream::published_contract(from);
-    SF_CHECK(contract, Exit::kNoInput, "{} holds no features", from);
-    return {contract->max_length, *dtype_from_name(contract->feature_dtype), 0};
+struct Data {
+  Samples samples;
+  std::optional<stream::Contract> contract;  // none: not known
+};
+
+// What a directory or a handle file promises; of a pipe, which --plan does not open, the usual row.
+Data data_of(app::Invocation& invocation, const DraftFiles& draft) {
+  const StreamSettings stream = apply_stream(invocation);
+  std::optional<stream::Contract> contract = check_source(invocation, wanted_contract(draft));
+  if (contract) {
+    Samples samples{contract->max_length, *dtype_from_name(contract->feature_dtype), stream.credit_bytes};
+    return {samples, std::move(contract)};
   }
   invocation.log(fmt::format("the stream is not opened: rows of {} tokens are assumed", kUnreadWidth));
-  auto credit = static_cast<uint64_t>(invocation.settings().get_int("stream.credit_mib"));
-  return {kUnreadWidth, Dtype::kBF16, credit << 20};
+  return {{kUnreadWidth, Dtype::kBF16, stream.credit_bytes}, std::nullopt};
 }
 
-// `request_of` for the ranks that run; the threads of a rank are part of what they agree on.
-int plan_run(app::Invocation& invocation, const RequestOf& request_of) {
-  check_run_dir(invocation);
+// What only the hosts of the run can tell.
+void say_unknown(app::Invocation& invocation, const CommSettings& comm) {
+  config::Settings& settings = invocation.settings();
+  if (settings.get_string("engine.device") == "cuda")
+    invocation.warn(
+        "engine.device = \"cuda\": no GPU is looked for here, nor its memory planned; a run that finds none ends with "
+        "69");
+  if (comm.meets && !comm.interface.empty())
+    invocation.log(fmt::format("comm.interface = \"{}\" is looked for on the host of each rank", comm.interface));
+}
+
+// `request_of` for the ranks that run; the threads of a rank are part of what they agree on. `before`: what the run
+// goes on from.
+int plan_run(app::Invocation& invocation, const std::optional<ckpt::Checkpoint>& before,
+             const std::optional<stream::Contract>& contract, const RequestOf& request_of) {
+  apply_device(invocation.settings());
   const RankEnv& ranks = invocation.ranks();
+  say_unknown(invocation, apply_comm(invocation.settings(), ranks));
+  config::Settings asked = invocation.settings();  // plan_by applies what is read ahead
+  if (contract) steps_of(apply_loop(asked), contract->rows);
+  if (before && contract) check_same_run(invocation, before->manifest(), *contract);
   return plan_by(invocation, ranks.world, [&](config::Settings& settings, int world) {
     PlanRequest request = request_of(settings, world);
     int here = world == ranks.world ? ranks.local_world : world;
@@ -53,9 +74,7 @@ int plan_run(app::Invocation& invocation, const RequestOf& request_of) {
     request.load.ranks_here = here;
     set_limits(request, "", kUsualBandwidth);
     apply_modes(settings, request);
-    // A learning rate changes no byte: what is left belongs to the run.
-    for (const std::string& key : settings.unapplied())
-      settings.applied(key, settings.shown(key), "the run alone", "tool");
+    apply_engine(settings, request.options);
     return request;
   });
 }
@@ -67,9 +86,9 @@ int train_draft_plan(app::Invocation& invocation, std::string_view name) {
   const Json& config = draft.files.config();
   const arch::DraftFamily& family = arch::draft_family(config, name);
   if (draft.files.contains("t2d")) ckpt::read_vocab_map(draft.files);
-  Samples samples = samples_of(invocation, draft);
-  return plan_run(invocation, [&](config::Settings& settings, int world) {
-    PlanRequest request = draft_request(settings, family, config, draft.tied(), samples, world);
+  const Data data = data_of(invocation, draft);
+  return plan_run(invocation, check_run_dir(invocation), data.contract, [&](config::Settings& settings, int world) {
+    PlanRequest request = draft_request(settings, family, config, draft.tied(), data.samples, world);
     place_host_tables(request.options, places_of(draft));
     return request;
   });
@@ -81,9 +100,16 @@ int train_sft_plan(app::Invocation& invocation) {
   arch::Decoder shape = arch::decoder_from_config(target.config());
   Chats chats = read_chats(invocation, encoder, shape.max_positions);
   Samples samples{.width = chats.longest()};
-  std::vector<arch::Adapter> adapters = adapters_in(open_adapter(invocation, target, adapter_option(invocation)));
-  return plan_run(invocation, [&](config::Settings& settings, int world) {
-    PlanRequest request = sft_request(settings, shape, adapters, samples, world);
+  const std::optional<ckpt::AdapterFiles> adapter = open_trained_adapter(invocation, target);
+  const std::vector<arch::Adapter> adapters = adapters_in(adapter);
+  config::Settings& settings = invocation.settings();
+  const bool narrow = apply_adapter_dtype(settings, 2 * adapters.size());
+  const std::optional<ckpt::Checkpoint> before = check_run_dir(invocation);
+  if (before) check_same_adapter(*before, adapter, narrow ? "bf16" : "fp32");
+  const Dtype compute = *dtype_from_config(settings.get_string("engine.compute_dtype"));
+  const stream::Contract contract = sft_contract(target, encoder, shape, chats, compute);
+  return plan_run(invocation, before, contract, [&](config::Settings& asked, int world) {
+    PlanRequest request = sft_request(asked, shape, adapters, samples, world);
     place_host_tables(request.options, places_in(target));
     return request;
   });

@@ -49,7 +49,7 @@ std::optional<fs::path> resume_point(app::Invocation& invocation, const fs::path
   return found;
 }
 
-void check_run_dir(app::Invocation& invocation) {
+std::optional<ckpt::Checkpoint> check_run_dir(app::Invocation& invocation) {
   fs::path dir = invocation.get("output"), there = fs::absolute(dir);
   refuse_what_is_no_run(dir);
   std::error_code ignored;
@@ -58,7 +58,23 @@ void check_run_dir(app::Invocation& invocation) {
            "cannot create {}: {} is no directory that may be written to", dir.string(), there.string());
   // Only one that is there is taken, for a moment: whoever holds it is named, and nothing new is made.
   if (fs::exists(dir / ".lock", ignored)) DirLock::acquire(dir, invocation.command_line());
-  if (std::optional<fs::path> from = resume_point(invocation, dir)) ckpt::Checkpoint::open(*from);
+  std::optional<fs::path> from = resume_point(invocation, dir);
+  return from ? std::optional(ckpt::Checkpoint::open(*from)) : std::nullopt;
+}
+
+void check_same_run(app::Invocation& invocation, const ckpt::Manifest& before, const stream::Contract& samples) {
+  if (before.contract.is_object()) {
+    std::optional<std::string> other = stream::Contract::from_json(before.contract).difference(samples);
+    SF_CHECK(!other, Exit::kProtocol, "the checkpoint was trained on other samples: {}", *other);
+  }
+  Json now = invocation.settings().resolved();
+  const Json *old = before.config.find("training"), *ours = now.find("training");
+  if (!old || !ours) return;
+  if (invocation.ranks().rank != 0) return;  // every rank reads the same manifest
+  for (const auto& [key, value] : ours->as_object())
+    if (const Json* was = old->find(key); was && *was != value)
+      invocation.warn(fmt::format("training.{} was {} when the checkpoint was made, and is {} now", key, was->dump(),
+                                  value.dump()));
 }
 
 }  // namespace sf::tool

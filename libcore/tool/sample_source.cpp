@@ -22,16 +22,14 @@ std::string from_of(app::Invocation& invocation) {
   return from;
 }
 
-void check_source(app::Invocation& invocation, const stream::Contract& wanted) {
+std::optional<stream::Contract> check_source(app::Invocation& invocation, const stream::Contract& wanted) {
   std::string from = from_of(invocation);
-  if (from == "-") return;
-  if (fs::is_directory(from)) {
-    stream::DirSource::open(from, wanted);
-    return;
-  }
+  if (from == "-") return std::nullopt;
+  if (fs::is_directory(from)) return stream::DirSource::open(from, wanted)->contract();
   stream::Handle handle = stream::Handle::parse(read_file(from, stream::kMaxHandleBytes), from);
   std::optional<std::string> unmet = wanted.unmet_by(handle.contract);
   SF_CHECK(!unmet, Exit::kProtocol, "contract of {} differs in {}", handle.who(), unmet.value_or(""));
+  return handle.contract;
 }
 
 }  // namespace sf::tool

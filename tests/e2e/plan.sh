@@ -102,10 +102,48 @@ expect 78 "${sft[@]}" --set engine.mode=auto --set engine.memory=1000 -o never; 
 expect 0 "${sft[@]}" --set engine.mode=auto --set engine.memory=64GiB -o roomy; says "applied engine.memory=64GiB to the mode of every segment (0 not kept)"
 [ ! -e never ] || die "a run that does not fit was begun"
 
-# A wish that reaches nothing is refused.
-for wish in training.kl_scale=2 training.kl_decay=2 training.num_anchors=2 shard.host_dir=.; do
-  expect 78 "${train[@]}" --from features -o never --set $wish; says "used by nothing in this run: applied ${wish%=*}"
+# A plan and a run apply every key alike, each to the same.
+for verb in eagle3 dflash dflash2 dspark domino peagle sft; do
+  case $verb in
+    sft) what=(--target target --data chats.jsonl) ;;
+    eagle3 | peagle) what=(--draft "${verb/eagle3/draft}0" --from features) ;;
+    dflash) what=(--draft dflash0 --from features-dflash) ;;
+    *) what=(--draft "$verb-0" --from "features-$verb") ;;
+  esac
+  sf-train $verb -c run.toml --set training.max_steps=1 --set training.num_anchors=3 "${what[@]}" -o "all-$verb" --print-config >all.toml
+  for how in --plan --quiet; do
+    sf-train $verb -v -c all.toml "${what[@]}" -o "all-$verb" "${how/--quiet/--verbose}" 2>&1 >/dev/null |
+      grep -o "applied .*" | sort >"$verb$how"
+  done
+  [ "$(wc -l <"$verb--plan")" -gt 60 ] && diff "$verb--plan" "$verb--quiet" || die "$verb: the plan and the run apply other settings"
 done
+
+# refused STATUS TEXT COMMAND...: by the plan and the run, in the same words.
+refused() {
+  local want=$1 text=$2 plan
+  shift 2
+  expect "$want" "$@" -o never --plan; says "$text"
+  plan=$(grep -o "error: .*" err)
+  expect "$want" "$@" -o never; says "$text"
+  [ "$plan" = "$(grep -o "error: .*" err)" ] || { cat err; die "the plan said $plan: $*"; }
+  [ ! -e never ] || die "begun: $*"
+}
+# A wish that reaches nothing is refused.
+for wish in training.kl_scale=2 training.num_anchors=2 shard.host_dir=. engine.memory=1GiB stream.credit_mib=9 comm.interface=lo \
+  comm.meet=localhost comm.join_deadline_s=3 training.adapter_dtype=bf16; do
+  refused 78 "used by nothing in this run: applied ${wish%=*}" "${train[@]}" --from features --set $wish
+done
+for wish in training.unroll=3 comm.join_deadline_s=3 training.lambda_base_start=1; do
+  refused 78 "used by nothing in this run: applied ${wish%=*}" "${dflash[@]}" --from features-dflash --ranks 2 --set $wish
+done
+refused 78 "used by nothing in this run: applied training.reference_quirks" "${sft[@]}" --set training.reference_quirks=true
+refused 78 'comm.group = "nccl"' "${sft[@]}" --set comm.group=nccl
+refused 78 'comm.interface = "none0": this host has' "${sft[@]}" --ranks 2 --set comm.group=gloo --set comm.interface=none0
+refused 78 "nothing is left to train at the full rate" "${sft[@]}" --set training.schedule=constant --set training.warmup_ratio=1
+refused 78 "0 positions to train on" "${train[@]}" --from features --set training.epochs=0
+refused 64 "--tee keeps what is streamed" "${train[@]}" --from features --tee never-tee
+RANK=0 WORLD_SIZE=2 refused 64 "nothing says where rank 0 is" "${sft[@]}"
+expect 0 "${sft[@]}" -o never --plan --set engine.device=cuda; says "no GPU is looked for here"
 expect 0 "${train[@]}" --from features -o lambda --set training.lk_loss_type=lambda --set training.kl_scale=2
 expect 78 "${sft[@]}" -o never --set shard.frozen_tables=host; says "used by nothing in this run: applied shard.frozen_tables"
 for wish in top_k=3 top_p=0.5 min_p=0.1 seed=3; do

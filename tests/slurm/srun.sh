@@ -35,7 +35,7 @@ says 'met at 127.0.0.1:' 'applied comm.group=gloo to 2 ranks by comm'
 same gloo
 # Both nodes are one host, and auto sees it: no parent forked these ranks, yet they share memory.
 expect 0 step -v -o auto
-says 'applied comm.group=shm to 2 ranks by comm'
+says 'and talk by shm'
 same auto
 
 # A killed rank: the other names it and ends with 69; srun reports 137.
