@@ -21,7 +21,7 @@ torchrun() { RANK=$1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port train 
 torchrun 1 & other=$!
 torchrun 0 || { cat err0; die "torchrun"; }
 wait $other || { cat err1; die "torchrun, rank 1"; }
-cp err0 err && says 'applied comm.group=shm to 2 ranks by comm'
+cp err0 err && says 'and talk by shm'
 for run in gloo torchrun; do
   losses $run >losses.other
   cmp losses1 losses.other || die "losses of $run differ from W=1"
