@@ -47,7 +47,7 @@ _sf_init() {
         --dtype) COMPREPLY=($(compgen -W 'fp32 bf16' -- "$cur")); return ;;
         --seed) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'lora.rank= lora.alpha= lora.scaling= lora.targets= lora.exclude= lora.experts= lora.seed=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'lora.rank= lora.alpha= lora.scaling= lora.targets= lora.exclude= lora.experts= lora.rank_pattern= lora.alpha_pattern= lora.seed=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;

@@ -53,7 +53,7 @@ complete -c sf-init -n '__fish_seen_subcommand_from lora' -l experts -x -d 'fuse
 complete -c sf-init -n '__fish_seen_subcommand_from lora' -l dtype -x -a 'fp32 bf16' -d 'type of the stored parameters; default fp32'
 complete -c sf-init -n '__fish_seen_subcommand_from lora' -l seed -x -d 'seed of the initial weights'
 complete -c sf-init -n '__fish_seen_subcommand_from lora' -l config -s c -r -d 'settings file; may be repeated, later wins'
-complete -c sf-init -n '__fish_seen_subcommand_from lora' -l set -x -a 'lora.rank= lora.alpha= lora.scaling= lora.targets= lora.exclude= lora.experts= lora.seed=' -d 'one setting, e.g. engine.threads=2'
+complete -c sf-init -n '__fish_seen_subcommand_from lora' -l set -x -a 'lora.rank= lora.alpha= lora.scaling= lora.targets= lora.exclude= lora.experts= lora.rank_pattern= lora.alpha_pattern= lora.seed=' -d 'one setting, e.g. engine.threads=2'
 complete -c sf-init -n '__fish_seen_subcommand_from lora' -l print-config -d 'print the settings with their origins and exit'
 complete -c sf-init -n '__fish_seen_subcommand_from lora' -l plan -s n -d 'resolve, check, predict; touch nothing'
 complete -c sf-init -n '__fish_seen_subcommand_from lora' -l format -x -a 'text json' -d 'form of the result'

@@ -63,12 +63,22 @@ class Matcher {
   std::vector<Pattern> pattern_;  // none or one
 };
 
+Pattern ending(const std::string& key) {
+  return Pattern("(.*\\.)?(" + key + ")");
+}
+
+// What an override is matched with: a linear layer's module, or the parameter of experts.
+std::string named(const Adapter& adapter) {
+  const std::string& name = adapter.parameter;
+  return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
+}
+
 // Overrides of one kind: the first whose expression matches the end of a module's name.
 template <typename Value>
 class Overrides {
  public:
   explicit Overrides(const std::vector<std::pair<std::string, Value>>& entries) {
-    for (const auto& [key, value] : entries) entries_.emplace_back(Pattern("(.*\\.)?(" + key + ")"), value);
+    for (const auto& [key, value] : entries) entries_.emplace_back(ending(key), value);
   }
   Value of(const std::string& module, Value otherwise) const {
     for (const auto& [pattern, value] : entries_)
@@ -137,13 +147,12 @@ class Finder {
     bool experts = is_experts(parameter) && any_of(lora_.parameters, parameter.name);
     if (!linear && !experts) return;
     if (experts) module = parent(parameter.name);
-    const std::string& named = experts ? parameter.name : module;
     Adapter adapter{.parameter = parameter.name, .module = module};
     adapter.experts = experts ? parameter.shape.front() : 1;
     adapter.out = parameter.shape[parameter.shape.size() - 2];
     adapter.in = parameter.shape.back();
-    adapter.rank = ranks_.of(named, lora_.rank);
-    double alpha = alphas_.of(named, lora_.alpha), rank = static_cast<double>(adapter.rank);
+    adapter.rank = ranks_.of(named(adapter), lora_.rank);
+    double alpha = alphas_.of(named(adapter), lora_.alpha), rank = static_cast<double>(adapter.rank);
     adapter.scale = alpha / (lora_.rank_stabilised ? std::sqrt(rank) : rank);
     found_.push_back(std::move(adapter));
   }
@@ -210,6 +219,17 @@ void check_targets(const Lora& lora, const ModelSpec& target) {
       nothing.push_back(entry);
   SF_CHECK(nothing.empty(), Exit::kConfig, "{} match{} nothing of this target: {}", fmt::join(nothing, ", "),
            nothing.size() == 1 ? "es" : "", there_are(target));
+  std::vector<std::string> idle;
+  const std::vector<Adapter> found = adapters_of(lora, target);
+  auto look = [&](const std::string& key) {
+    const Pattern pattern = ending(key);
+    if (std::none_of(found.begin(), found.end(), [&](const auto& adapter) { return pattern.matches(named(adapter)); }))
+      idle.push_back(key);
+  };
+  for (const auto& [key, rank] : lora.ranks) look(key);
+  for (const auto& [key, alpha] : lora.alphas) look(key);
+  SF_CHECK(idle.empty(), Exit::kConfig, "other ranks or alphas are given for what gets no adapter: {}",
+           fmt::join(idle, ", "));
 }
 
 std::vector<std::string> linear_endings(const ModelSpec& target) {

@@ -63,7 +63,8 @@ struct Adapter {
 
 // In the order of the target's parameters. kConfig if nothing matches, naming the endings there are.
 std::vector<Adapter> adapters_of(const Lora& lora, const ModelSpec& target);
-// kConfig naming the entries of targets and parameters that match nothing of the target.
+// kConfig naming the entries of targets and parameters that match nothing of the target, or the overrides that match
+// no adapter.
 void check_targets(const Lora& lora, const ModelSpec& target);
 // The endings of all linear layers, for a Lora whose pattern is kAllLinear: what PEFT writes in its place.
 std::vector<std::string> linear_endings(const ModelSpec& target);

@@ -31,6 +31,12 @@ void refuse_what_is_not_built(const Json& config) {
            type);
   std::string bias = config.get_string("bias", "none");
   SF_CHECK(bias == "none", Exit::kConfig, "adapter_config.json: bias \"{}\" is not supported, only \"none\"", bias);
+  // These begin with the target's weights, and PEFT takes what they began with off them at every load.
+  const Json* start = config.find("init_lora_weights");
+  SF_CHECK(!start || !start->is_string() || start->as_string() == "gaussian" || start->as_string() == "eva" ||
+               start->as_string() == "orthogonal",
+           Exit::kConfig, "adapter_config.json: init_lora_weights \"{}\" changes the target, which is not supported",
+           start && start->is_string() ? start->as_string() : "");
   for (const char* key : {"use_dora", "use_qalora", "use_bdlora", "lora_bias", "fan_in_fan_out", "modules_to_save",
                           "layer_replication", "trainable_token_indices", "layers_pattern", "alora_invocation_tokens",
                           "arrow_config", "velora_config", "kasa_config", "monteclora_config"}) {

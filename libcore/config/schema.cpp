@@ -97,7 +97,8 @@ void add_engine(std::vector<Key>& keys) {
   keys.insert(
       keys.end(),
       {
-          word("engine.device", "cpu", {"cpu", "cuda"}, "where segments are computed; with cuda, shards and optimizer stay in the host's memory"),
+          word("engine.device", "cpu", {"cpu", "cuda"},
+               "where segments are computed; with cuda, shards and optimizer stay in the host's memory"),
           whole("engine.threads", 0, 0, 4096,
                 "threads a rank; 0: the CPUs it may use, divided by the ranks on this host"),
           word("engine.mode", "keep", {"keep", "recompute", "offload", "auto"},
@@ -128,8 +129,7 @@ void add_engine(std::vector<Key>& keys) {
                "frozen parameters of which a host keeps one copy: names or their ends, with commas between"),
           word("shard.host_dir", "/tmp", {},
                "directory on this host for copies of tables of residency host; not given: only if needed"),
-          words("shard.wrap",
-                "classes whose modules are groups, the rest one root group; []: every segment is one"),
+          words("shard.wrap", "classes whose modules are groups, the rest one root group; []: every segment is one"),
       });
 }
 
@@ -212,17 +212,21 @@ void add_generate(std::vector<Key>& keys) {
 }
 
 void add_lora(std::vector<Key>& keys) {
-  keys.insert(keys.end(),
-              {
-                  whole("lora.rank", 8, 1, 65536, "rank of every adapter"),
-                  real("lora.alpha", 16, 0, 1e9, "what an adapter adds is scaled by alpha / rank"),
-                  word("lora.scaling", "standard", {"standard", "rslora"}, "rslora: by alpha / sqrt(rank)"),
-                  word("lora.targets", "all-linear", {},
-                       "linear layers: names or endings with commas, all-linear, or re:EXPRESSION for whole names"),
-                  word("lora.exclude", "", {}, "linear layers left out, said likewise"),
-                  word("lora.experts", "", {}, "fused parameters of experts: names or endings with commas"),
-                  whole("lora.seed", 42, 0, kMostInt, "seed of an adapter's initial weights"),
-              });
+  keys.insert(
+      keys.end(),
+      {
+          whole("lora.rank", 8, 1, 65536, "rank of every adapter"),
+          real("lora.alpha", 16, 0, 1e9, "what an adapter adds is scaled by alpha / rank"),
+          word("lora.scaling", "standard", {"standard", "rslora"}, "rslora: by alpha / sqrt(rank)"),
+          word("lora.targets", "all-linear", {},
+               "linear layers: names or endings with commas, all-linear, or re:EXPRESSION for whole names"),
+          word("lora.exclude", "", {}, "linear layers left out, said likewise"),
+          word("lora.experts", "", {}, "fused parameters of experts: names or endings with commas"),
+          word("lora.rank_pattern", "", {},
+               "other ranks, e.g. q_proj=16,layers.0.mlp.up_proj=4: the first name whose expression matches counts"),
+          word("lora.alpha_pattern", "", {}, "other alphas, said likewise"),
+          whole("lora.seed", 42, 0, kMostInt, "seed of an adapter's initial weights"),
+      });
 }
 
 void add_plan(std::vector<Key>& keys) {

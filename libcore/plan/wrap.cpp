@@ -13,8 +13,9 @@ namespace sf::plan {
 namespace {
 
 constexpr std::pair<std::string_view, std::string_view> kBlocks[] = {
-    {"llama", "LlamaDecoderLayer"}, {"mistral", "MistralDecoderLayer"}, {"qwen2", "Qwen2DecoderLayer"},
-    {"qwen3", "Qwen3DecoderLayer"}, {"eagle3", "LlamaDecoderLayer"},    {"dflash", "Qwen3DFlashDecoderLayer"},
+    {"llama", "LlamaDecoderLayer"},        {"mistral", "MistralDecoderLayer"},    {"qwen2", "Qwen2DecoderLayer"},
+    {"qwen3", "Qwen3DecoderLayer"},        {"eagle3", "LlamaDecoderLayer"},       {"dflash", "Qwen3DFlashDecoderLayer"},
+    {"qwen2_moe", "Qwen2MoeDecoderLayer"}, {"qwen3_moe", "Qwen3MoeDecoderLayer"},
 };
 
 std::string_view last_of(std::string_view name) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tool/init_lora.h"
 
+#include <charconv>
+
 #include "arch/decoder.h"
 #include "base/error.h"
 #include "ckpt/draft.h"
@@ -11,6 +13,8 @@
 namespace sf::tool {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr int kMostOverride = 65536;
 
 struct Prepared {
   ckpt::Checkpoint target;
@@ -48,6 +52,32 @@ ckpt::Manifest manifest_of(const InitLoraOptions& options, const Prepared& p) {
   return manifest;
 }
 
+std::vector<std::string> names_in(std::string_view text) {
+  std::vector<std::string> names;
+  while (!text.empty()) {
+    std::string_view name = text.substr(0, text.find(','));
+    if (!name.empty()) names.emplace_back(name);
+    text.remove_prefix(std::min(text.size(), name.size() + 1));
+  }
+  return names;
+}
+
+template <typename Value>
+std::vector<std::pair<std::string, Value>> overrides_from_text(std::string_view text, std::string_view key, Value least,
+                                                               std::string_view wanted) {
+  std::vector<std::pair<std::string, Value>> overrides;
+  for (const std::string& entry : names_in(text)) {
+    Value value{};
+    const size_t equals = std::min(entry.rfind('='), entry.size());
+    const char *begin = entry.data() + std::min(equals + 1, entry.size()), *end = entry.data() + entry.size();
+    auto [stop, error] = std::from_chars(begin, end, value);
+    bool good = equals > 0 && error == std::errc() && stop == end && value >= least && value <= Value{kMostOverride};
+    SF_CHECK(good, Exit::kConfig, "{}: \"{}\" is no NAME=NUMBER with {} to {}", key, entry, wanted, kMostOverride);
+    overrides.emplace_back(entry.substr(0, equals), value);
+  }
+  return overrides;
+}
+
 }  // namespace
 
 fs::path init_lora(const InitLoraOptions& options) {
@@ -77,13 +107,15 @@ Json plan_lora(const InitLoraOptions& options) {
 arch::Selection selection_from_text(std::string_view text) {
   if (text == arch::kAllLinear) return {{}, std::string(text)};
   if (text.starts_with("re:")) return {{}, std::string(text.substr(3))};
-  arch::Selection selection;
-  while (!text.empty()) {
-    std::string_view name = text.substr(0, text.find(','));
-    if (!name.empty()) selection.names.emplace_back(name);
-    text.remove_prefix(std::min(text.size(), name.size() + 1));
-  }
-  return selection;
+  return {names_in(text), {}};
+}
+
+std::vector<std::pair<std::string, int64_t>> ranks_from_text(std::string_view text) {
+  return overrides_from_text<int64_t>(text, "lora.rank_pattern", 1, "a whole number from 1");
+}
+
+std::vector<std::pair<std::string, double>> alphas_from_text(std::string_view text) {
+  return overrides_from_text<double>(text, "lora.alpha_pattern", 0, "a number from 0");
 }
 
 }  // namespace sf::tool

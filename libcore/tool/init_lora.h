@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "arch/adapter.h"
 #include "base/dtype.h"
@@ -30,5 +32,8 @@ Json plan_lora(const InitLoraOptions& options);
 
 // "q_proj,v_proj" (names or endings of them), "all-linear", or "re:EXPRESSION" over whole names.
 arch::Selection selection_from_text(std::string_view text);
+// "q_proj=16,layers.0.mlp.up_proj=4": in that order. kConfig for what is no rank, or no number.
+std::vector<std::pair<std::string, int64_t>> ranks_from_text(std::string_view text);
+std::vector<std::pair<std::string, double>> alphas_from_text(std::string_view text);
 
 }  // namespace sf::tool

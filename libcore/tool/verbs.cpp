@@ -202,6 +202,8 @@ int init_lora_verb(app::Invocation& invocation) {
   options.lora.targets = selection_from_text(apply.word("lora.targets"));
   options.lora.excluded = selection_from_text(apply.word("lora.exclude"));
   options.lora.parameters = selection_from_text(apply.word("lora.experts")).names;
+  options.lora.ranks = ranks_from_text(apply.word("lora.rank_pattern"));
+  options.lora.alphas = alphas_from_text(apply.word("lora.alpha_pattern"));
   if (std::optional<Dtype> dtype = dtype_option(invocation)) options.dtype = *dtype;
   app::settle_settings(invocation);
   if (invocation.plan_only())

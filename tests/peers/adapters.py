@@ -6,7 +6,7 @@ checkpoint and its export without a missing or a left-over key, give the logits 
 the same weights, and save files that sf-shard import takes back without losing a bit; undoing a merge restores every
 byte; sf-eval generate gives the tokens that transformers' largest logits give. A fresh adapter starts as PEFT's does.
 Adapters that PEFT made (standard and rank-stabilised scaling, other ranks and alphas for some modules) are imported
-and compute the same. MODEL, the demo model's checkpoint, gets such an adapter too.
+and compute the same; what is not built here is refused by name. MODEL, the demo model's checkpoint, gets such an adapter too.
 """
 import json
 import pathlib
@@ -76,6 +76,7 @@ def starts_alike(work, fresh):
     config = json.loads((fresh / "adapter_config.json").read_text())
     peer = get_peft_model(model_of(work / "target-hf"), LoraConfig(
         r=config["r"], lora_alpha=config["lora_alpha"], target_modules=config["target_modules"],
+        rank_pattern=config["rank_pattern"], alpha_pattern=config["alpha_pattern"],
         target_parameters=config["target_parameters"], task_type="CAUSAL_LM"))
     peer.save_pretrained(work / "peft-fresh")
     ours, theirs = load_file(fresh / "adapter_model.safetensors"), load_file(work / "peft-fresh/adapter_model.safetensors")
@@ -180,6 +181,31 @@ def imported(bindir, work, hf, target, name, settings):
     demand(weights <= own and narrow <= 2 * own and again == 0, "PEFT's adapter computes something else here")
 
 
+# What PEFT can do and we do not: the word that must name it, and how PEFT is asked.
+REFUSED = {"use_dora": {"use_dora": True}, 'bias "all"': {"bias": "all"}, 'bias "lora_only"': {"bias": "lora_only"},
+           "modules_to_save": {"modules_to_save": ["lm_head"]},
+           "lora_bias": {"lora_bias": True, "target_modules": ["q_proj"]}, "layer_replication": {"layer_replication": [[0, 2], [1, 2]]},
+           "trainable_token_indices": {"trainable_token_indices": [1]}, 'init_lora_weights "pissa"': {"init_lora_weights": "pissa"},
+           'init_lora_weights "olora"': {"init_lora_weights": "olora"}, "lora_embedding_A": {"target_modules": ["q_proj", "embed_tokens"]}}
+
+
+def refused(bindir, work, hf, target):
+    """Each by name, none silently left out."""
+    for place, (word, settings) in enumerate(REFUSED.items()):
+        model = model_of(hf)
+        for module in model.modules():  # a bias of B wants one in the layer
+            if settings.get("lora_bias") and isinstance(module, torch.nn.Linear):
+                module.bias = torch.nn.Parameter(torch.zeros(module.out_features))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            get_peft_model(model, LoraConfig(**({"task_type": "CAUSAL_LM", "target_modules": ["q_proj"]} | settings))
+                           ).save_pretrained(work / f"refused{place}")
+        done = subprocess.run([bindir / "sf-shard", "import", work / f"refused{place}", "--target", target, "-o",
+                               work / "never"], capture_output=True, text=True, check=False)
+        demand(done.returncode in (65, 78) and word in done.stderr, f"{word}: status {done.returncode}, {done.stderr}")
+    print(f"PEFT's own with {', '.join(REFUSED)}: {len(REFUSED)} of {len(REFUSED)} refused by name")
+
+
 def rounded_once(bindir, work, target):
     """A BF16 target: each merged value is the nearest to W + s B A in fp32."""
     shard = bindir / "sf-shard"
@@ -209,16 +235,21 @@ def main(bindir, model=None):
     bindir = pathlib.Path(bindir)
     with tempfile.TemporaryDirectory() as root:
         root = pathlib.Path(root)
-        for family, lora in (("qwen3", []),
-                             ("qwen3_moe", ["--experts", "experts.gate_up_proj,experts.down_proj"])):
+        patterns = ["--set", "lora.rank_pattern=layers.1.self_attn.q_proj=1,q_proj=5", "--set", "lora.alpha_pattern=v_proj=3"]
+        for family, lora in (("qwen3", patterns),
+                             ("qwen3_moe", ["--experts", "experts.gate_up_proj,experts.down_proj", "--set",
+                                            "lora.rank_pattern=experts.down_proj=2"])):
             (root / family).mkdir()
             compare(bindir, root / family, family, lora)
         work = root / "qwen3"
         rounded_once(bindir, work, work / "target")
         common = {"target_modules": ALL, "r": 3, "lora_alpha": 7}
+        refused(bindir, work, work / "target-hf", work / "target")
         for name, settings in (("standard", {}), ("rslora", {"use_rslora": True}),
-                               ("patterns", {"rank_pattern": {"q_proj": 5, "layers.1.mlp.up_proj": 2},
-                                             "alpha_pattern": {"q_proj": 11, "down_proj": 1}})):
+                               ("patterns", {"rank_pattern": {"layers.0.self_attn.q_proj": 2, "q_proj": 5},
+                                             "alpha_pattern": {"q_proj": 11, "down_proj": 1}}),
+                               ("patterns and rslora", {"rank_pattern": {"v_proj": 2}, "alpha_pattern": {"v_proj": 1},
+                                                        "use_rslora": True})):
             imported(bindir, root / name, work / "target-hf", work / "target", f"PEFT's own, {name}", common | settings)
         if model:
             run(bindir / "sf-shard", "export", model, "--to", "hf", "-o", root / "demo-hf")

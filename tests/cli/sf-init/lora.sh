@@ -4,3 +4,5 @@ sf-init lora target --rank 4 --targets q_proj,mlp.down_proj -o adapter && sf-sha
 ls adapter
 sf-init lora target --plan -o other
 sf-init lora target --targets q_porj -o other
+sf-init lora target --targets q_proj --set lora.rank_pattern=k_proj=2 -o other
+sf-init lora target --set lora.alpha_pattern=q_proj -o other

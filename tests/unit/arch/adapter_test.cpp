@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arch/adapter.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -123,6 +124,18 @@ TEST(Adapter, ATargetThatMatchesNothingIsNamedWithTheEndingsThereAre) {
   EXPECT_THROW(adapters_of(lora, target()), Error);
 }
 
+TEST(Adapter, AnOverrideThatMatchesNoAdapterIsNamed) {
+  Lora lora{.rank = 4, .targets = {{"q_proj"}, {}}};
+  lora.ranks = {{"layers.1.self_attn.q_proj", 2}, {"k_proj", 3}};
+  lora.alphas = {{"q_porj", 3}};
+  EXPECT_EQ(refusal(Exit::kConfig, [&] { check_targets(lora, target()); }),
+            "other ranks or alphas are given for what gets no adapter: k_proj, q_porj");
+  lora = {.rank = 4, .parameters = {"down_proj"}};
+  lora.ranks = {{"experts.down_proj", 2}};
+  check_targets(lora, experts());
+  EXPECT_EQ(adapters_of(lora, experts())[0].a_shape(), (Shape{12, 20}));
+}
+
 TEST(Adapter, APatternThatCouldTakeForEverIsRefusedOrAnswered) {
   EXPECT_THROW(adapters_of({.targets = {{}, "(((a?){99}){99}){99}"}}, target()), Error);
   EXPECT_THROW(adapters_of({.targets = {{}, "(unclosed"}}, target()), Error);
@@ -165,7 +178,13 @@ TEST(Adapter, WhatWouldBeComputedOtherwiseIsRefusedByName) {
     Json config = lora_to_config({.targets = {{"q_proj"}, {}}}).set(key, true);
     EXPECT_NE(refusal(Exit::kConfig, [&] { lora_from_config(config); }).find(key), std::string::npos);
   }
+  for (const char* start : {"pissa", "pissa_niter_16", "olora", "corda", "loftq", "lora_ga", "mica"}) {
+    Json config = lora_to_config({.targets = {{"q_proj"}, {}}}).set("init_lora_weights", start);
+    std::string why = refusal(Exit::kConfig, [&] { lora_from_config(config); });
+    EXPECT_NE(why.find(fmt::format("init_lora_weights \"{}\"", start)), std::string::npos) << why;
+  }
   Json config = lora_to_config({.targets = {{"q_proj"}, {}}}).set("something_new", true);
+  config.set("init_lora_weights", "gaussian");
   EXPECT_EQ(lora_from_config(config).rank, 8);
 }
 

@@ -161,5 +161,23 @@ TEST(Adapters, GiveWhatTheMergedWeightsGive) {
   EXPECT_GT(found.sub(plain).abs().max().item<float>(), 1e-1f);
 }
 
+// Nothing reads an adapted weight past its adapter.
+TEST(Adapters, EachAloneChangesWhatTheModelGives) {
+  arch::Decoder d = small();
+  d.family = "qwen2_moe";
+  d.experts = {.count = 4, .chosen = 2, .width = 24, .shared_width = 16, .layers = {true, false, true}};
+  arch::Lora lora{.rank = 3, .alpha = 6, .targets = {{}, arch::kAllLinear}};
+  lora.parameters = {"experts.gate_up_proj", "experts.down_proj"};
+  const std::vector<arch::Adapter> adapters = arch::adapters_of(lora, arch::describe(d));
+  Tensors weights = weights_of(d);
+  for (const arch::Parameter& p : arch::parameters_of(adapters)) weights[p.name] = random(p.name, p.shape, 0.1f, 0);
+  const at::Tensor ids = ids_of(2, 9, 1), plain = run(d, weights, ids, counting(2, 9)).at("logits");
+  ASSERT_EQ(adapters.size(), 2u * (4 + 2 + 3 + 1) + 7);
+  for (const arch::Adapter& adapter : adapters) {
+    const at::Tensor found = run(d, weights, ids, counting(2, 9), {}, std::span(&adapter, 1)).at("logits");
+    EXPECT_GT(worst(found, plain), 1e-5) << adapter.parameter;
+  }
+}
+
 }  // namespace
 }  // namespace sf::model

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "arch/adapter.h"
 #include "arch/decoder.h"
 #include "base/error.h"
 #include "base/rng.h"
@@ -117,6 +118,25 @@ TEST(Wrap, OfADecoderTheRootHoldsWhatIsTiedAndTheLastNorm) {
   decoder.tied = true;
   EXPECT_EQ(root_segments(arch::describe_training(decoder), {"Qwen3DecoderLayer"}, {}),
             (std::set<std::string>{"embed", "head"}));
+}
+
+TEST(Wrap, AnAdapterLiesInTheGroupOfItsBlock) {
+  arch::Decoder d;
+  d.family = "qwen3_moe", d.vocab = 64, d.hidden = 32, d.intermediate = 48, d.layers = 2, d.heads = d.kv_heads = 2;
+  d.head_dim = 16, d.windows = {0, 0}, d.qk_norm = true;
+  d.experts = {.count = 4, .chosen = 2, .width = 24, .layers = {true, true}};
+  arch::Lora lora;
+  lora.rank = 2, lora.targets.pattern = arch::kAllLinear, lora.parameters = {"experts.down_proj"};
+  const std::vector<arch::Adapter> adapters = arch::adapters_of(lora, arch::describe(d));
+  const arch::ModelSpec spec = arch::describe_training(d, adapters);
+  EXPECT_EQ(root_segments(spec, {"Qwen3MoeDecoderLayer"}, {}).count("layers.0"), 0u);
+  ASSERT_EQ(adapters.size(), 2u * 5);
+  for (const arch::Adapter& adapter : adapters)
+    for (const arch::Segment& segment : spec.segments) {
+      auto holds = [&](const std::string& name) { return std::ranges::count(segment.parameters, name); };
+      EXPECT_EQ(holds(adapter.a), holds(adapter.parameter)) << adapter.a << " in " << segment.name;
+      EXPECT_EQ(holds(adapter.b), holds(adapter.parameter)) << adapter.b << " in " << segment.name;
+    }
 }
 
 }  // namespace

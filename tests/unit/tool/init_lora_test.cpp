@@ -92,6 +92,25 @@ TEST(InitLora, TargetsAreReadFromOneText) {
   EXPECT_TRUE(selection_from_text("").empty());
 }
 
+TEST(InitLora, OtherRanksAndAlphasAreReadInTheirOrder) {
+  EXPECT_EQ(ranks_from_text("layers.0.q_proj=2,q_proj=16"),
+            (std::vector<std::pair<std::string, int64_t>>{{"layers.0.q_proj", 2}, {"q_proj", 16}}));
+  EXPECT_EQ(alphas_from_text("a=1.5,").front().second, 1.5);
+  for (const char* text : {"q_proj", "q_proj=", "=3", "q_proj=0", "q_proj=1.5", "q_proj=99999", "re:q=x"})
+    EXPECT_NE(refusal(Exit::kConfig, [&] { ranks_from_text(text); }).find(text), std::string::npos);
+}
+
+TEST(InitLora, OtherRanksAndAlphasAreWrittenAndGiveTheirTensors) {
+  Case c;
+  c.options.lora.ranks = ranks_from_text("layers.1.mlp.down_proj=2,down_proj=3");
+  c.options.lora.alphas = alphas_from_text("q_proj=1.5");
+  ckpt::Checkpoint adapter = c.made();
+  EXPECT_EQ(adapter.info(kDownA).shape, (Shape{2, kInner}));
+  EXPECT_EQ(adapter.config().at("rank_pattern").dump(), R"({"layers.1.mlp.down_proj":2,"down_proj":3})");
+  EXPECT_EQ(arch::lora_from_config(adapter.config()).alphas, c.options.lora.alphas);
+  EXPECT_EQ(verify(adapter.dir()), std::vector<std::string>{});
+}
+
 TEST(InitLora, WhatIsMissingOfAnAdapterIsFoundByVerify) {
   Case c;
   ckpt::Checkpoint adapter = c.made();
