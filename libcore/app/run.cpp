@@ -88,7 +88,8 @@ int guarded(Act&& act, const std::function<void(std::string_view)>& say, const s
   } catch (const std::bad_alloc&) {
     return told(Exit::kOs, "out of memory");
   } catch (const std::filesystem::filesystem_error& error) {
-    return told(exit_of_errno(error.code().value(), Exit::kIo), error.what());
+    return told(exit_of_errno(error.code().value(), Exit::kIo),
+                fmt::format("{}: {}", error.path1().string(), error.code().message()));
   } catch (const std::system_error& error) {
     return told(exit_of_errno(error.code().value(), Exit::kOs), error.what());
   } catch (const std::exception& error) {

@@ -92,7 +92,7 @@ void Terminal::log(std::string_view text) {
   if (!options_.quiet) print("", "", text);
 }
 void Terminal::warn(std::string_view text) {
-  print("warning: ", "33", text);
+  print("warning: ", "33", printable(text));
 }
 void Terminal::error(std::string_view text) {
   print("error: ", "31", printable(text));

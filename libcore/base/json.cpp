@@ -44,11 +44,11 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool parse_error(size_t byte, const std::string&, const nlohmann::detail::exception& error) override {
-    std::string text = error.what();
-    size_t tail = text.rfind("; last read");
-    size_t head = text.find(": ");
-    problem = "not valid JSON: " + (head == std::string::npos ? text : text.substr(head + 2));
-    (void)tail;
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ...", or without a place.
+    const std::string text = error.what();
+    const size_t name = text.find("] "), head = text.find(": ");
+    const size_t from = head != std::string::npos ? head + 2 : name != std::string::npos ? name + 2 : 0;
+    problem = "not valid JSON: " + text.substr(from);
     problem_byte = byte;
     return false;
   }
@@ -93,6 +93,10 @@ void dump_string(const std::string& text, std::string& out) {
     const auto c = static_cast<unsigned char>(text[at]);
     if (c >= 0x80) {  // JSON is UTF-8: a byte that is not, of a path for example, becomes U+FFFD
       const size_t length = utf8_length(text, at);
+      if (c == 0xC2 && length == 2 && static_cast<unsigned char>(text[at + 1]) < 0xA0) {  // commands to a terminal
+        out += fmt::format("\\u{:04x}", static_cast<unsigned char>(text[++at]));
+        continue;
+      }
       out += length ? std::string_view(text).substr(at, length) : std::string_view("\xEF\xBF\xBD");
       at += length ? length - 1 : 0;
       continue;
@@ -120,7 +124,7 @@ void dump_string(const std::string& text, std::string& out) {
         out += "\\f";
         break;
       default:
-        if (c < 0x20)
+        if (c < 0x20 || c == 0x7F)
           out += fmt::format("\\u{:04x}", c);
         else
           out += static_cast<char>(c);

@@ -95,8 +95,21 @@ void check_dir(const fs::path& dir) {
 
 }  // namespace
 
+namespace {
+
+// A run holds checkpoints and is none.
+void refuse_run(const fs::path& dir) {
+  for (const char* own : {"manifest.json", "config.json", "adapter_config.json"})
+    if (is_present(dir / own)) return;
+  SF_CHECK(!is_present(dir / "latest"), Exit::kNoInput, "{} is the directory of a run: name a checkpoint in it, as {}",
+           dir.string(), (dir / "latest").string());
+}
+
+}  // namespace
+
 Checkpoint Checkpoint::open(const fs::path& dir) {
   check_dir(dir);
+  refuse_run(dir);
   Checkpoint opened;
   opened.dir_ = dir;
   fs::path manifest = dir / "manifest.json";

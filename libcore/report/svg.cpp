@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "report/svg_canvas.h"
 
 namespace sf::report {
@@ -82,7 +83,7 @@ void draw(Canvas& canvas, const Series& series, const Scale& x, const Scale& y) 
 
 std::string escaped(std::string_view text) {
   std::string out;
-  for (char c : text) {
+  for (char c : printable(text, true)) {  // control characters would break the picture's XML
     switch (c) {
       case '&':
         out += "&amp;";
@@ -97,7 +98,7 @@ std::string escaped(std::string_view text) {
         out += "&quot;";
         break;
       default:
-        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
+        out += c;
     }
   }
   return out;

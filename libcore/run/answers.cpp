@@ -8,7 +8,6 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "run/group.h"
 #include "text/tokenizer.h"
 #include "tool/answer_rows.h"
@@ -41,13 +40,17 @@ Json chat_row(const OpenTarget& target, const gen::GenerateOptions& options, con
       .set("finish", std::string(gen::name_of(done.finish)));
 }
 
-// What the chats depend on, as one digest.
-std::string chat_job(const OpenTarget& target, const gen::GenerateOptions& o) {
-  return sha256_hex(fmt::format(
-      "{} {} {} {} {} {} {} {} {} {} {} {} {}", target.checkpoint.identity(), target.encoder.tokenizer_digest(),
-      target.encoder.template_digest(), name_of(target.compute), o.max_new_tokens, o.sampling.temperature,
-      o.sampling.top_k, o.sampling.top_p, o.sampling.min_p, o.sampling.repetition_penalty, o.sampling.seed,
-      fmt::join(o.stop_ids, ","), Json(Json::Array(o.stop_texts.begin(), o.stop_texts.end())).dump()));
+// What the chats depend on.
+Json chat_job(const OpenTarget& target, const gen::GenerateOptions& o) {
+  Json job = Json::object().set("target", target.checkpoint.identity());
+  job.set("tokenizer", target.encoder.tokenizer_digest()).set("template", target.encoder.template_digest());
+  job.set("compute_dtype", name_of(target.compute)).set("max_new_tokens", o.max_new_tokens);
+  job.set("temperature", o.sampling.temperature).set("top_k", o.sampling.top_k).set("top_p", o.sampling.top_p);
+  job.set("min_p", o.sampling.min_p).set("repetition_penalty", o.sampling.repetition_penalty);
+  job.set("seed", static_cast<int64_t>(o.sampling.seed));
+  Json::Array ids;
+  for (int32_t id : o.stop_ids) ids.emplace_back(int64_t{id});
+  return job.set("stop_ids", std::move(ids)).set("stop", Json::Array(o.stop_texts.begin(), o.stop_texts.end()));
 }
 
 // Sums over the ranks, times of the slowest; waits for it.

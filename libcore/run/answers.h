@@ -26,8 +26,8 @@ struct AnswerTask {
   std::vector<gen::Prompt> prompts;
   std::function<Json(size_t prompt, const gen::Completion& completion)> row;
   std::function<gen::GenerateStats(std::span<const gen::Prompt>, const Done&)> generate;
-  std::string job;  // digest of all that rows depend on: another one must not continue the same file
-  Json first;       // a line in front of the rows, or null
+  Json job;    // all that rows depend on, an object: another one must not continue the same file
+  Json first;  // a line in front of the rows, or null
 };
 
 // Answers what the file lacks, each rank every world-th of it, and publishes it. Exit status, the same on all ranks: 0,

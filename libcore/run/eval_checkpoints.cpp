@@ -4,14 +4,17 @@
 
 #include <chrono>
 #include <set>
+#include <span>
 #include <thread>
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "ckpt/checkpoint.h"
 #include "run/entry.h"
 #include "run/exam.h"
 #include "tool/eval_score.h"
 #include "tool/run_exams.h"
+#include "tool/series_check.h"
 
 namespace sf::run {
 namespace {
@@ -28,23 +31,49 @@ class Series {
         exam_(tool::read_exam(invocation, true)),
         rule_(tool::checked_rule(invocation, exam_)) {}
 
-  // 0, or 75: stopped, and what was done is kept.
-  int evaluate(const Candidate& candidate) {
+  // 0, or 75: stopped, and what was done is kept. `sure`: the candidate was looked at already.
+  int evaluate(const Candidate& candidate, bool sure) {
     const tool::ExamFiles files = tool::files_of(invocation_, exam_, rule_, candidate);
     const bool before = files.found().has_value();
     if (!before) {
-      fs::create_directories(files.answers.parent_path());
-      fs::create_directories(files.verdicts.parent_path());
-      if (!fs::exists(files.answers))
-        if (int status = examine(invocation_, *comm::make_single(), exam_, candidate, files.answers).status)
-          return status;
-      tool::score_into(invocation_, files.answers, files.verdicts);
+      if (!sure) check({&candidate, 1});
+      for (const std::string& why : files.damage())
+        invocation_.warn(fmt::format("verdicts that are not whole are made again: {}", why));
+      if (int status = answer(candidate, files)) return status;
     }
     tool::tell_verdicts(invocation_, *candidate.step, files, before);
     return 0;
   }
 
+  // Of what is to be made: that it can be, and that it goes with what is there.
+  void check(std::span<const Candidate> all) const {
+    tool::check_candidates(invocation_, all);
+    tool::refuse_other_series(invocation_, exam_, all);
+  }
+
  private:
+  int answer(const Candidate& candidate, const tool::ExamFiles& files) {
+    make_directory(files.answers.parent_path());
+    make_directory(files.verdicts.parent_path());
+    if (!fs::exists(files.answers))
+      if (int status = examine(invocation_, *comm::make_single(), exam_, candidate, files.answers).status)
+        return status;
+    try {
+      tool::score_into(invocation_, files.answers, files.verdicts);
+    } catch (const Error& error) {
+      if (error.code() != Exit::kData) throw;
+      fail(Exit::kData, "{}; remove {}, and the same line makes it again", error.what(), files.answers.string());
+    }
+    return 0;
+  }
+
+  static void make_directory(const fs::path& dir) {
+    std::error_code error;
+    fs::create_directories(dir, error);
+    SF_CHECK(!error, exit_of_errno(error.value(), Exit::kCantCreate), "cannot create {}: {}", dir.string(),
+             error.message());
+  }
+
   app::Invocation& invocation_;
   const tool::Exam exam_;
   const std::string rule_;
@@ -57,7 +86,7 @@ int eval_checkpoints(app::Invocation& invocation) {
   SF_CHECK(!all.empty(), Exit::kNoInput, "{} has no checkpoint yet", invocation.positional().front());
   for (const Candidate& candidate : all) {
     if (invocation.stop() != app::Stop::kNone) return static_cast<int>(Exit::kAgain);
-    if (int status = series.evaluate(candidate)) return status;
+    if (int status = series.evaluate(candidate, true)) return status;
   }
   return 0;
 }
@@ -68,28 +97,68 @@ bool is_gone(const fs::path& dir) {
   return !fs::exists(dir, ignored);
 }
 
-int eval_watch(app::Invocation& invocation) {
-  invocation.stop();
-  const auto idle =
-      static_cast<double>(invocation.has("idle") ? tool::whole_option(invocation, "idle", 1, 1'000'000'000) : 3600);
-  Series series(invocation);
-  const fs::path run = invocation.positional().front();
-  std::set<fs::path> seen;
-  double since = monotonic_s();
-  invocation.log(fmt::format("waits for checkpoints of {}; ends after {} s without one", run.string(), idle));
-  while (invocation.stop() == app::Stop::kNone) {
-    bool fresh = false;
-    for (const Candidate& candidate : fs::is_directory(run) ? tool::candidates(invocation) : std::vector<Candidate>{}) {
+// Why a checkpoint cannot be opened yet; empty: it can.
+std::string missing_of(const Candidate& candidate) {
+  try {
+    ckpt::Checkpoint::open(candidate.adapter.value_or(candidate.target));
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+// A run's checkpoints, each once.
+class Watch {
+ public:
+  Watch(app::Invocation& invocation, Series& series)
+      : invocation_(invocation), series_(series), run_(invocation.positional().front()) {}
+
+  // 0, or 75. `fresh`: whether there was a new one.
+  int look(bool& fresh) {
+    SF_CHECK(!fs::exists(run_) || fs::is_directory(run_), Exit::kNoInput, "{} is no directory of a run", run_.string());
+    for (const Candidate& candidate : fs::exists(run_) ? tool::candidates(invocation_) : std::vector<Candidate>{}) {
       const fs::path& dir = candidate.adapter ? *candidate.adapter : candidate.target;
-      if (!seen.insert(dir).second || invocation.stop() != app::Stop::kNone) continue;
+      if (seen_.contains(dir) || invocation_.stop() != app::Stop::kNone || awaits(candidate, dir)) continue;
+      seen_.insert(dir);
       fresh = true;
       try {
-        if (int status = series.evaluate(candidate)) return status;
+        if (int status = series_.evaluate(candidate, false)) return status;
       } catch (const Error&) {
         if (!is_gone(dir)) throw;
-        invocation.warn(fmt::format("step {} was removed before it was evaluated", *candidate.step));
+        invocation_.warn(fmt::format("step {} was removed before it was evaluated", *candidate.step));
       }
     }
+    return 0;
+  }
+
+ private:
+  // A directory that is being copied, or was left behind, is no checkpoint yet; said once.
+  bool awaits(const Candidate& candidate, const fs::path& dir) {
+    const std::string why = dir == invocation_.get("target", "") ? "" : missing_of(candidate);
+    if (why.empty() || is_gone(dir)) return false;
+    if (awaited_.insert(dir).second)
+      invocation_.warn(fmt::format("step {} is no whole checkpoint yet, and is awaited: {}", *candidate.step, why));
+    return true;
+  }
+
+  app::Invocation& invocation_;
+  Series& series_;
+  const fs::path run_;
+  std::set<fs::path> seen_, awaited_;
+};
+
+int eval_watch(app::Invocation& invocation) {
+  invocation.stop();
+  const double idle = tool::idle_option(invocation);
+  tool::check_series_output(invocation);
+  Series series(invocation);
+  Watch watch(invocation, series);
+  double since = monotonic_s();
+  invocation.log(
+      fmt::format("waits for checkpoints of {}; ends after {} s without one", invocation.positional().front(), idle));
+  while (invocation.stop() == app::Stop::kNone) {
+    bool fresh = false;
+    if (int status = watch.look(fresh)) return status;
     if (fresh) since = monotonic_s();
     if (monotonic_s() - since > idle) return 0;
     std::this_thread::sleep_for(kLook);

@@ -9,6 +9,7 @@
 #include "config/apply.h"
 #include "gen/speculative.h"
 #include "text/tokenizer.h"
+#include "tool/facts.h"
 #include "tool/plan_compute.h"
 
 namespace sf::run {
@@ -44,7 +45,7 @@ class Examinee {
       if (!draft_) return gen::generate(target_.model, open, options_, done);
       return gen::speculate(target_.model, *draft_, open, options_, proposals_, done).all;
     };
-    task.job = sha256_hex(facts_.dump() + exam_.part);
+    task.job = tool::job_of(facts_, exam_);
     task.first = Json::object().set("facts", facts_);
     return task;
   }
@@ -55,10 +56,7 @@ class Examinee {
     ckpt::check_target(files, target_.checkpoint);
     draft_ = open_draft(invocation, files, target_.model);
     proposals_ = tool::proposals_of(invocation.settings(), arch::draft_family(files.config()));
-    facts_.set("draft", files.identity()).set("draft_tokens", proposals_.depth);
-    if (proposals_.branch()) facts_.set("tree_nodes", proposals_.nodes).set("tree_width", proposals_.width);
-    if (draft_->judges())
-      facts_.set("least_confidence", invocation.settings().get_float("speculation.least_confidence"));
+    tool::add_draft_facts(facts_, files, proposals_, invocation.settings());
   }
 
   Json row(size_t index, const gen::Completion& done) const {

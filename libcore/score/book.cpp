@@ -6,28 +6,34 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/hash.h"
-#include "score/aime.h"
-#include "score/strings.h"
+#include "score/columns.h"
 
 namespace sf::score {
 namespace {
 
-bool same_gold(const std::string& a, const std::string& b) {
-  if (trimmed(a) == trimmed(b)) return true;
-  auto left = aime_value(a).value, right = aime_value(b).value;
-  return left && left == right;
+// "FILE:LINE and FILE:LINE: ", or nothing of rows without a place.
+std::string places(const Question& a, const Question& b) {
+  return a.origin.empty() ? "" : fmt::format("{} and {}: ", a.origin, b.origin);
 }
 
 }  // namespace
 
 void QuestionBook::refuse_other_gold(const Question& known, const Question& given) const {
   SF_CHECK(same_gold(known.gold, given.gold) || fault("score.last_gold"), Exit::kData,
-           "question {} has two golds: {} and {}", known.id, known.gold, given.gold);
+           "{}question {} has two golds: {} and {}", places(known, given), known.id, known.gold, given.gold);
+}
+
+void QuestionBook::refuse_other_text(const Question& known, const Question& given) const {
+  if (known.text == given.text || fault("score.first_text")) return;
+  SF_CHECK(normal_question(known.text) == normal_question(given.text), Exit::kData,
+           "{}question {} has two texts; an id belongs to one question (1 and \"1\" are one id)", places(known, given),
+           known.id);
 }
 
 size_t QuestionBook::add(const Question& question) {
   if (auto known = by_id_.find(question.id); known != by_id_.end()) {
     refuse_other_gold(questions_[known->second], question);
+    refuse_other_text(questions_[known->second], question);
     ++copies_;
     return known->second;
   }
@@ -66,7 +72,15 @@ std::vector<std::string> QuestionBook::warnings() const {
 std::string QuestionBook::digest() const {
   std::string all;
   for (const Question& question : questions_)
-    all += fmt::format("{}\n{}\n", Json(question.id).dump(), Json(question.gold).dump());
+    all += fmt::format("{}\n{}\n{}\n", Json(question.id).dump(), Json(question.gold).dump(),
+                       Json(normal_question(question.text)).dump());
+  return sha256_hex(all);
+}
+
+std::string QuestionBook::asked_digest() const {
+  std::string all;
+  for (const Question& question : questions_)
+    all += fmt::format("{}\n{}\n{}\n", Json(question.id).dump(), Json(question.text).dump(), question.messages.dump());
   return sha256_hex(all);
 }
 

@@ -37,7 +37,12 @@ Verdict judge_regex(std::string_view gold, const Answer& answer, const RuleOptio
   Visible visible = visible_part(answer);
   if (visible.unfinished) return unfinished(answer);
   std::string_view text = visible.span.of(answer.text);
-  std::optional<Span> found = options.find(text);
+  std::optional<Span> found;
+  try {
+    found = options.find(text);
+  } catch (const Error&) {
+    return {Outcome::kNoAnswer, {}, "", std::string(kGaveUp)};
+  }
   if (!found) return without_answer(answer, text, "no_match");
   std::string_view part = trimmed(found->of(text));
   return compared(answer.text, part, std::string(part), trimmed(gold));
@@ -108,7 +113,7 @@ Rule regex_rule(const RuleOptions& options) {
   SF_CHECK(!options.pattern.empty() && options.find, Exit::kUsage, "rule regex needs a pattern: give --pattern");
   return Rule(
       {.name = "regex",
-       .version = 1,
+       .version = 2,
        .tables = "pattern " + options.pattern + "\n" + refusal_table(),
        .judge = [options](std::string_view gold, const Answer& answer) { return judge_regex(gold, answer, options); },
        .check_gold = {}});

@@ -5,24 +5,31 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "score/columns.h"
 #include "score/extract.h"
 #include "score/strings.h"
 
 namespace sf::score {
 namespace {
 
-using Names = std::initializer_list<std::string_view>;
+using Names = Columns::Names;
+
+constexpr int64_t kMost = INT32_MAX;  // samples, tokens
 
 const Names kIds = {"id", "problem_idx", "question_id", "prompt_id", "uid"};
 const Names kTexts = {"problem", "question", "prompt"};
+const Names kAsked = {"problem", "question", "prompt", "messages", "conversations"};
 const Names kChats = {"messages", "conversations"};
 const Names kGolds = {"gold", "answer", "final_answer", "target", "ground_truth", "gts"};
+const Names kGoldsBesideAnswer = {"gold", "target", "ground_truth", "gts"};
 const Names kCompletions = {"completion", "response", "output", "generation", "text"};
 const Names kSamples = {"sample", "sample_index", "sample_id"};
 const Names kTokens = {"tokens", "new_tokens", "completion_tokens", "num_tokens"};
+const Names kFinishes = {"finish", "finish_reason"};
 // Columns that data sets and tools bring along and that change no verdict.
 constexpr std::array<std::string_view, 41> kKnown = {
     "solution",      "url",         "year",         "part",        "problem number", "problem_type",
@@ -33,25 +40,14 @@ constexpr std::array<std::string_view, 41> kKnown = {
     "score",         "acc",         "pred",         "step",        "reward",         "ids",
     "level",         "subject",     "type",         "answer_type", "prompt_tokens"};
 
-const Json* find_any(const Json& row, Names names) {
-  for (std::string_view name : names)
-    for (const auto& [key, value] : row.as_object())
-      if (!value.is_null() && lowered(key) == name) return &value;
-  return nullptr;
+bool is_known(std::string_view name) {
+  for (const Names& names : {kIds, kTexts, kGolds, kCompletions, kSamples, kTokens})
+    if (std::find(names.begin(), names.end(), name) != names.end()) return true;
+  return std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end();
 }
 
-bool is_among(std::string_view key, Names names) {
-  return std::find(names.begin(), names.end(), key) != names.end();
-}
-
-void note_unknown(const Json& row, std::set<std::string>& unknown) {
-  for (const auto& [key, value] : row.as_object()) {
-    std::string name = lowered(key);
-    bool known = is_among(name, kIds) || is_among(name, kTexts) || is_among(name, kGolds) ||
-                 is_among(name, kCompletions) || is_among(name, kSamples) || is_among(name, kTokens) ||
-                 std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end();
-    if (!known) unknown.insert(key);
-  }
+bool equal(const Json& a, const Json& b) {
+  return a == b;
 }
 
 std::string place(std::string_view origin, size_t line) {
@@ -62,72 +58,93 @@ std::string plain(const Json& value) {
   return value.is_string() ? value.as_string() : value.dump();
 }
 
-// A string, or the contents of chat messages of one role ("" for all), joined.
-std::string words_of(const Json& value, std::string_view role) {
-  if (!value.is_array()) return plain(value);
-  std::string text;
-  for (const Json& message : value.as_array()) {
-    if (!message.is_object()) continue;
-    if (!role.empty() && message.get_string("role", "") != role) continue;
-    const Json* content = message.find("content");
-    if (content && content->is_string())
-      text = role.empty() ? text + content->as_string() + "\n" : content->as_string();
-  }
+// A gold is a text or a number, alone or as the one item of a list; an empty text is none.
+std::optional<std::string> gold_text(const Columns& row, const Column& column) {
+  if (!column) return std::nullopt;
+  const Json& value = *column.value;
+  const Json& one = value.is_array() && value.as_array().size() == 1 ? value.as_array()[0] : value;
+  if (!one.is_string() && !one.is_number()) row.odd(column, "a text or a number");
+  std::string text = plain(one);
+  return trimmed(text).empty() ? std::nullopt : std::optional(std::move(text));
+}
+
+// Of a nested column, named as it would be in a message.
+Column inside(const Columns& row, std::string_view outer, std::string_view inner, std::string_view shown) {
+  const Column column = row.first({outer});
+  const Json* value = column && column.value->is_object() ? column.value->find(inner) : nullptr;
+  return value && !value->is_null() ? Column{shown, value} : Column{};
+}
+
+// What all columns of golds agree on, else the last box of a solution.
+std::optional<std::string> gold_of(const Columns& row, Names names) {
+  std::optional<std::string> gold;
+  Column said;
+  auto take = [&](const Column& column) {
+    std::optional<std::string> text = gold_text(row, column);
+    if (!text) return;
+    if (gold && !same_gold(*gold, *text)) row.contradict(said, column);
+    if (gold) return;
+    gold = std::move(text);
+    said = column;
+  };
+  for (std::string_view name : names) take(row.first({name}));
+  take(inside(row, "reward_model", "ground_truth", "reward_model.ground_truth"));
+  if (gold) return gold;
+  const Column solution = row.first({"solution"});
+  if (!solution || !solution.value->is_string()) return std::nullopt;
+  const Box box = last_box(solution.value->as_string());
+  if (!box.content) return std::nullopt;
+  return std::string(box.content->of(solution.value->as_string()));
+}
+
+// An id is a text or a whole number: anything else would be another id in the next tool. U+FFFD stands for bytes that
+// were no text, so two ids that hold it may have been different.
+std::string id_of(const Columns& row, std::string otherwise, std::set<std::string>* unknown = nullptr) {
+  const Column id = row.first(kIds);
+  if (!id) return otherwise;
+  if (!id.value->is_int() && (!id.value->is_string() || id.value->as_string().empty()))
+    fail(Exit::kData, "{}: the id ({}) is {}; wanted a text or a whole number", row.where(), id.name, id.value->dump());
+  std::string text = plain(*id.value);
+  SF_CHECK(text.find("\xEF\xBF\xBD") == std::string::npos, Exit::kData,
+           "{}: the id ({}) {} holds bytes that are no UTF-8, or U+FFFD in their place; wanted a text", row.where(),
+           id.name, text);
+  for (std::string_view name : kIds)
+    if (const Column other = row.first({name}); unknown && other && plain(*other.value) != text)
+      unknown->emplace(other.name);
   return text;
 }
 
-std::optional<std::string> gold_of(const Json& row, Names names) {
-  if (const Json* gold = find_any(row, names))
-    return plain(gold->is_array() && gold->as_array().size() == 1 ? gold->as_array()[0] : *gold);
-  const Json* reward = row.find("reward_model");
-  if (const Json* gold = reward && reward->is_object() ? reward->find("ground_truth") : nullptr) return plain(*gold);
-  const Json* solution = find_any(row, {"solution"});
-  if (!solution || !solution->is_string()) return std::nullopt;
-  Box box = last_box(solution->as_string());
-  if (!box.content) return std::nullopt;
-  return std::string(box.content->of(solution->as_string()));
-}
-
-// `where` is "ORIGIN:LINE". An id is a text or a whole number: anything else would be another id in the next tool.
-std::string id_of(const Json& row, std::string otherwise, const std::string& where) {
-  const Json* id = find_any(row, kIds);
-  if (!id) return otherwise;
-  SF_CHECK(id->is_int() || (id->is_string() && !id->as_string().empty()), Exit::kData,
-           "{}: the id is {}; wanted a text or a whole number", where, id->dump());
-  return plain(*id);
+// The text of the question that the row brings, or empty; its columns must agree.
+Column asked_of(const Columns& row, Names names) {
+  const Column found = row.first(names);
+  for (std::string_view name : names)
+    if (const Column other = row.first({name}); other && other.value != found.value)
+      if (!may_be_one_question(asked_words(row, found), asked_words(row, other))) row.contradict(found, other);
+  return found;
 }
 
 bool prompt_opens_thinking(std::string_view prompt) {
   return trimmed_ascii(prompt).ends_with("<think>");
 }
 
-bool cut_of(const Json& row) {
-  const Json* finish = find_any(row, {"finish", "finish_reason"});
-  return finish && finish->is_string() && finish->as_string() == "length";
+bool cut_of(const Columns& row) {
+  return row.text(row.one(kFinishes, equal)) == "length";
 }
 
-int64_t tokens_of(const Json& row) {
-  if (const Json* tokens = find_any(row, kTokens)) {
-    if (tokens->is_int()) return tokens->as_int();
-    if (tokens->is_array()) return static_cast<int64_t>(tokens->as_array().size());
+int64_t tokens_of(const Columns& row) {
+  const Column tokens = row.first(kTokens), ids = row.first({"ids"}), mask = row.first({"loss_mask"});
+  if (tokens && !tokens.value->is_array()) return *row.whole(tokens, kMost);
+  if (const Column& list = tokens ? tokens : ids) {
+    if (!list.value->is_array()) row.odd(list, "a list of tokens");
+    return std::ssize(list.value->as_array());
   }
-  if (const Json* ids = find_any(row, {"ids"}); ids && ids->is_array())
-    return static_cast<int64_t>(ids->as_array().size());
-  const Json* mask = row.find("loss_mask");
-  if (!mask || !mask->is_array()) return -1;
-  return std::count(mask->as_array().begin(), mask->as_array().end(), Json(1));
+  if (!mask) return -1;
+  if (!mask.value->is_array()) row.odd(mask, "a list of 0 and 1");
+  return std::ranges::count(mask.value->as_array(), Json(1));
 }
 
-std::optional<int64_t> sample_of(const Json& row, const std::string& where) {
-  const Json* sample = find_any(row, kSamples);
-  if (!sample) return std::nullopt;
-  SF_CHECK(sample->is_int() && sample->as_int() >= 0 && sample->as_int() <= INT32_MAX, Exit::kData,
-           "{}: the sample is {}; wanted a whole number from 0 to {}", where, sample->dump(), INT32_MAX);
-  return sample->as_int();
-}
-
-std::optional<int64_t> whole(const Json* value) {
-  return value && value->is_int() ? std::optional(value->as_int()) : std::nullopt;
+std::optional<int64_t> step_of(const Columns& row) {
+  return row.whole(row.first({"step"}), INT64_MAX);
 }
 
 bool is_harness_row(const Json& row) {
@@ -135,117 +152,157 @@ bool is_harness_row(const Json& row) {
   return doc && answers && doc->is_object() && answers->is_array();
 }
 
-void flatten(const Json& value, std::vector<std::string>& into) {
-  if (value.is_string()) into.push_back(value.as_string());
-  if (value.is_array())
-    for (const Json& item : value.as_array()) flatten(item, into);
+void flatten(const Columns& row, const Json& value, std::vector<std::string>& into) {
+  if (value.is_array()) {
+    for (const Json& item : value.as_array()) flatten(row, item, into);
+    return;
+  }
+  SF_CHECK(value.is_string(), Exit::kData, "{}: resps holds {}; wanted texts", row.where(), value.type_name());
+  into.push_back(value.as_string());
 }
 
-std::vector<AnswerRow> harness_answers(const Json& row, size_t line, std::string_view origin) {
-  const Json& doc = row.at("doc");
-  const Json* number = row.find("doc_id");
-  Question question{id_of(doc, number ? plain(*number) : std::to_string(line), place(origin, line)), "", ""};
-  if (const Json* text = find_any(doc, kTexts)) question.text = words_of(*text, "user");
-  std::optional<std::string> gold = gold_of(doc, kGolds);
-  if (!gold && row.find("target")) gold = plain(row.at("target"));
-  SF_CHECK(gold, Exit::kData, "{}:{}: the sample's doc has no answer and there is no target", origin, line);
-  question.gold = *gold;
+std::vector<AnswerRow> harness_answers(const Columns& row, size_t line) {
+  const Columns doc(*row.first({"doc"}).value, row.where());
+  const Column number = row.first({"doc_id"}), target = row.first({"target"});
+  if (number && !number.value->is_int() && !number.value->is_string()) row.odd(number, "a text or a whole number");
+  Question question{.id = id_of(doc, number ? plain(*number.value) : std::to_string(line)), .text = "", .gold = ""};
+  question.origin = row.where();
+  if (const Column text = asked_of(doc, kTexts)) question.text = asked_words(doc, text);
+  const std::optional<std::string> own = gold_of(doc, kGolds), beside = gold_text(row, target);
+  SF_CHECK(own || beside, Exit::kData, "{}: the sample's doc has no answer and there is no target", row.where());
+  SF_CHECK(!own || !beside || same_gold(*own, *beside), Exit::kData,
+           "{}: the doc's answer is {}, but target is {}; keep one of the columns", row.where(), *own, *beside);
+  question.gold = own ? *own : *beside;
   std::vector<std::string> texts;
-  flatten(row.at("resps"), texts);
-  SF_CHECK(!texts.empty(), Exit::kData, "{}:{}: resps holds no text", origin, line);
+  flatten(row, *row.first({"resps"}).value, texts);
+  SF_CHECK(!texts.empty(), Exit::kData, "{}: resps holds no text", row.where());
   std::vector<AnswerRow> answers;
   for (size_t i = 0; i < texts.size(); ++i) {
     AnswerRow answer{.id = question.id, .sample = static_cast<int64_t>(i), .text = std::move(texts[i])};
     answer.question = question;
-    answer.filter = row.get_string("filter", "none");
+    answer.asked = question.text;
+    answer.filter = row.text(row.first({"filter"})).value_or("none");
+    answer.line = line;
     answers.push_back(std::move(answer));
   }
   return answers;
 }
 
-AnswerRow verl_answer(const Json& row, size_t line, std::string_view origin) {
-  const Json &input = row.at("input"), &output = row.at("output");
-  SF_CHECK(input.is_string() && output.is_string(), Exit::kData, "{}:{}: input and output must be strings", origin,
-           line);
-  AnswerRow answer{.id = id_of(row, "input-" + sha256_hex(input.as_string()).substr(0, 16), place(origin, line)),
-                   .text = output.as_string(),
+AnswerRow verl_answer(const Columns& row, size_t line) {
+  const std::string input = *row.text(row.first({"input"}));
+  AnswerRow answer{.id = id_of(row, "input-" + sha256_hex(input).substr(0, 16)),
+                   .text = *row.text(row.first({"output"})),
                    .cut = cut_of(row),
-                   .opened_thinking = prompt_opens_thinking(input.as_string()),
+                   .opened_thinking = prompt_opens_thinking(input),
                    .tokens = tokens_of(row),
-                   .step = whole(row.find("step"))};
+                   .step = step_of(row)};
+  answer.asked = input;
+  answer.line = line;
   if (auto gold = gold_of(row, {"gts", "ground_truth"}))
-    answer.question = Question{answer.id, input.as_string(), *gold};
+    answer.question = Question{.id = answer.id, .text = input, .gold = *gold, .origin = row.where()};
+  return answer;
+}
+
+// A completion, else what the assistant of a chat says last, else `answer`. Its column.
+Column answer_text(const Columns& row, const std::string& id, std::string& text) {
+  const Column said = row.one(kCompletions, equal), chat = row.first(kChats), answer = row.first({"answer"});
+  const std::string spoken = chat ? words_of(row, chat, "assistant") : "";
+  if (said) {
+    text = *row.text(said);
+    if (!spoken.empty() && spoken != text) row.contradict(said, chat);
+    return said;
+  }
+  if (!spoken.empty()) {
+    text = spoken;
+    return chat;
+  }
+  SF_CHECK(answer && !chat, Exit::kData,
+           "{}: answer to {} has no text: wanted completion, response, output, generation, text, messages or answer",
+           row.where(), id);
+  text = *row.text(answer);
   return answer;
 }
 
 }  // namespace
 
-Question question_of(const Json& row, size_t line, std::string_view origin, std::set<std::string>& unknown,
+Question question_of(const Json& json, size_t line, std::string_view origin, std::set<std::string>& unknown,
                      bool need_gold) {
-  SF_CHECK(row.is_object(), Exit::kData, "{}:{}: wanted an object, found {}", origin, line, row.type_name());
-  note_unknown(row, unknown);
-  Question question{id_of(row, std::to_string(line), place(origin, line)), "", ""};
-  const Json* text = find_any(row, kTexts);
-  if (!text) text = find_any(row, kChats);
-  if (text && text->is_array()) question.messages = *text;
-  if (text) question.text = words_of(*text, text->is_array() && text->as_array().size() > 1 ? "" : "user");
+  const Columns row(json, place(origin, line));
+  row.note_unknown(is_known, unknown);
+  Question question{.id = id_of(row, std::to_string(line), &unknown), .text = "", .gold = "", .origin = row.where()};
+  if (const Column text = asked_of(row, kAsked)) {
+    const bool chat = !text.value->is_string();
+    if (chat) question.messages = *text.value;
+    question.text = chat && text.value->is_array() && text.value->as_array().size() > 1 ? words_of(row, text, "")
+                                                                                        : asked_words(row, text);
+  }
   std::optional<std::string> gold = gold_of(row, kGolds);
   SF_CHECK(gold || !need_gold, Exit::kData,
-           "{}:{}: question {} has no gold: wanted answer, final_answer, gold, target, reward_model.ground_truth, or a "
+           "{}: question {} has no gold: wanted answer, final_answer, gold, target, reward_model.ground_truth, or a "
            "solution with a box",
-           origin, line, question.id);
+           row.where(), question.id);
   question.gold = gold.value_or("");
   return question;
 }
 
-std::vector<AnswerRow> answers_of(const Json& row, size_t line, std::string_view origin,
+std::vector<AnswerRow> answers_of(const Json& json, size_t line, std::string_view origin,
                                   std::set<std::string>& unknown) {
-  SF_CHECK(row.is_object(), Exit::kData, "{}:{}: wanted an object, found {}", origin, line, row.type_name());
-  if (is_harness_row(row)) return harness_answers(row, line, origin);
-  if (row.contains("input") && row.contains("output")) return {verl_answer(row, line, origin)};
-  note_unknown(row, unknown);
-  const std::string where = place(origin, line);
-  AnswerRow answer{.id = id_of(row, std::to_string(line), where),
-                   .sample = sample_of(row, where),
+  const Columns row(json, place(origin, line));
+  if (is_harness_row(json)) return harness_answers(row, line);
+  if (row.has("input") && row.has("output")) return {verl_answer(row, line)};
+  row.note_unknown(is_known, unknown);
+  AnswerRow answer{.id = id_of(row, std::to_string(line), &unknown),
+                   .sample = row.whole(row.one(kSamples, equal), kMost),
                    .cut = cut_of(row),
                    .tokens = tokens_of(row),
-                   .step = whole(row.find("step"))};
-  const Json* text = find_any(row, kCompletions);
-  const Json* chat = row.find("messages");
-  if (!text && !chat) text = find_any(row, {"answer"});
-  SF_CHECK(text || chat, Exit::kData,
-           "{}:{}: answer to {} has no text: wanted completion, response, output, generation, text, messages or answer",
-           origin, line, answer.id);
-  answer.text = text ? plain(*text) : words_of(*chat, "assistant");
-  if (const Json* prompt = find_any(row, kTexts))
-    answer.opened_thinking = prompt_opens_thinking(words_of(*prompt, "user"));
-  bool own = text != find_any(row, {"answer"});
-  auto gold = own ? gold_of(row, kGolds) : gold_of(row, {"gold", "target", "ground_truth", "gts"});
-  if (gold) {
-    const Json* words = find_any(row, kTexts);
-    answer.question = Question{answer.id, words ? words_of(*words, "user") : "", *gold};
-  }
+                   .step = step_of(row)};
+  answer.line = line;
+  const bool is_answer = lowered(answer_text(row, answer.id, answer.text).name) == "answer";
+  if (const Column prompt = asked_of(row, kTexts)) answer.asked = asked_words(row, prompt);
+  answer.opened_thinking = prompt_opens_thinking(answer.asked);
+  if (auto gold = gold_of(row, is_answer ? kGoldsBesideAnswer : kGolds))
+    answer.question = Question{.id = answer.id, .text = answer.asked, .gold = *gold, .origin = row.where()};
   return {std::move(answer)};
 }
 
 bool is_facts_row(const Json& row) {
-  return row.is_object() && (row.contains("facts") || row.contains("job")) && !find_any(row, kCompletions) &&
-         !row.contains("messages");
+  if (!row.is_object() || (!row.contains("facts") && !row.contains("job")) || row.contains("messages")) return false;
+  return std::ranges::none_of(row.as_object(), [](const Json::Member& member) {
+    return std::find(kCompletions.begin(), kCompletions.end(), lowered(member.first)) != kCompletions.end();
+  });
 }
+
+constexpr std::string_view kOperators = "+-/=<>^";   // x + y is not x - y
+constexpr std::string_view kMinus = "\xE2\x88\x92";  // U+2212
 
 std::string normal_question(std::string_view text) {
   std::string normal;
   for (size_t at = 0; at < text.size(); ++at) {
     if (text[at] == '\\' && at + 1 < text.size() && !is_letter(text[at + 1])) ++at;  // \, \! \(
-    char c = lower(text[at]);
-    if (is_letter(c) || is_digit(c) || static_cast<unsigned char>(c) >= 0x80) normal += c;
+    if (text.substr(at).starts_with(kMinus)) {
+      normal += '-';
+      at += kMinus.size() - 1;
+      continue;
+    }
+    const char c = lower(text[at]);
+    if (is_letter(c) || is_digit(c) || static_cast<unsigned char>(c) >= 0x80 || kOperators.find(c) != kOperators.npos)
+      normal += c;
   }
   return normal;
 }
 
+bool may_be_one_question(std::string_view a, std::string_view b) {
+  if (a.empty() || b.empty() || a == b) return true;
+  const std::string one = normal_question(a), other = normal_question(b);
+  auto holds = [](const std::string& text, const std::string& part) {  // memmem is linear, whatever the texts
+    return part.empty() || memmem(text.data(), text.size(), part.data(), part.size()) != nullptr;
+  };
+  return holds(one, other) || holds(other, one);
+}
+
 namespace {
 
-// Fragments are normal forms of normal_question.
+// Fragments are forms of normal_question without operators.
 struct Defect {
   std::string_view fragment, gold, note;
 };
@@ -261,6 +318,7 @@ constexpr std::array<Defect, 5> kDefects = {{
 
 std::string known_defect(const Question& question) {
   std::string normal = normal_question(question.text);
+  std::erase_if(normal, [](char c) { return kOperators.find(c) != kOperators.npos; });
   for (const Defect& defect : kDefects) {
     if (normal.find(defect.fragment) == std::string::npos) continue;
     if (defect.gold == "240" && normal.find("positive") == std::string::npos) return std::string(defect.note);

@@ -28,7 +28,8 @@ struct RuleOptions {
   bool allow_unfinished = false;  // aime-v1, math: grade a thinking part that never ended
   bool last_number = false;       // aime-v1: the last number where nothing states an answer
   std::string pattern;            // regex
-  // Finds what `pattern` matches last; given by whoever owns an engine of regular expressions.
+  // Finds what `pattern` matches last, its first group if it has one; given by whoever owns an engine of regular
+  // expressions. Throws Error where the engine gives up on a text.
   std::function<std::optional<Span>(std::string_view)> find;
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "base/fault.h"
@@ -31,16 +32,47 @@ std::string line_of(const ScoredAnswer& answer, const std::string& id, const Spa
   return row.dump();
 }
 
+namespace {
+
+// What a header must or may say, and as what.
+struct HeaderField {
+  std::string_view name;
+  bool (*fits)(const Json&);
+  std::string_view wanted;
+  bool needed;
+};
+constexpr auto kIsText = [](const Json& v) { return v.is_string() && !v.as_string().empty(); };
+constexpr auto kIsCount = [](const Json& v) { return v.is_int() && v.as_int() >= 0; };
+constexpr auto kIsFlag = [](const Json& v) { return v.is_bool(); };
+constexpr auto kIsObject = [](const Json& v) { return v.is_object(); };
+constexpr std::array<HeaderField, 12> kHeader = {{{"rule", kIsText, "a text", true},
+                                                  {"rule_version", kIsCount, "a whole number", true},
+                                                  {"rule_digest", kIsText, "a text", true},
+                                                  {"questions_digest", kIsText, "a text", true},
+                                                  {"questions", kIsCount, "a whole number from 0", false},
+                                                  {"answers", kIsCount, "a whole number from 0", true},
+                                                  {"answers_digest", kIsText, "a text", false},
+                                                  {"shard", kIsText, "a text", false},
+                                                  {"label", kIsText, "a text", false},
+                                                  {"step", kIsCount, "a whole number from 0", false},
+                                                  {"again", kIsFlag, "true or false", false},
+                                                  {"facts", kIsObject, "an object", false}}};
+
+}  // namespace
+
 void ScoresReader::take_header(std::string_view line) {
-  Json header = Json::parse(line, origin_);
-  SF_CHECK(header.is_object() && header.get_string("kind", "") == "scores", Exit::kData,
+  Json header = Json::parse(line, origin_ + ":1");
+  SF_CHECK(header.is_object() && header.find("kind") && *header.find("kind") == Json("scores"), Exit::kData,
            "{}: no verdicts of sf-eval score: the first line has no \"kind\":\"scores\"", origin_);
-  SF_CHECK(header.get_int("v", 0) == kScoresVersion, Exit::kProtocol, "{}: verdicts of version {}, wanted {}", origin_,
-           header.get_int("v", 0), kScoresVersion);
-  for (const char* key : {"rule", "rule_digest", "questions_digest"})
-    SF_CHECK(header.contains(key) && header.at(key).is_string(), Exit::kData, "{}: the header has no {}", origin_, key);
-  SF_CHECK(header.contains("answers") && header.at("answers").is_int(), Exit::kData, "{}: the header has no answers",
-           origin_);
+  const Json* version = header.find("v");
+  SF_CHECK(version && *version == Json(kScoresVersion), Exit::kProtocol, "{}: verdicts of version {}, wanted {}",
+           origin_, version ? version->dump() : "none", kScoresVersion);
+  for (const HeaderField& field : kHeader) {
+    const Json* value = header.find(field.name);
+    SF_CHECK(value || !field.needed, Exit::kData, "{}:1: the header has no {}", origin_, field.name);
+    SF_CHECK(!value || field.fits(*value), Exit::kData, "{}:1: the header's {} is {}; wanted {}", origin_, field.name,
+             value->dump(), field.wanted);
+  }
   scores_.header = std::move(header);
 }
 
@@ -53,24 +85,35 @@ uint32_t ScoresReader::index_of(std::string_view id) {
   return index;
 }
 
-void ScoresReader::take(std::string_view line) {
-  if (++line_ == 1) return take_header(line);
-  std::string where = fmt::format("{}:{}", origin_, line_);
-  Json row = Json::parse(line, where);
-  SF_CHECK(row.is_object(), Exit::kData, "{}: wanted an object, found {}", where, row.type_name());
-  std::string word = row.at("outcome").as_string();
-  std::optional<Outcome> outcome = outcome_from_name(word);
-  SF_CHECK(outcome, Exit::kData, "{}: there is no outcome {}", where, word);
-  int64_t sample = row.at("sample").as_int(), tokens = row.get_int("tokens", -1);
-  SF_CHECK(sample >= 0 && sample <= INT32_MAX && tokens <= INT32_MAX, Exit::kData,
-           "{}: sample {} or tokens {} out of range", where, sample, tokens);
-  ScoredAnswer answer{.question = index_of(row.at("id").as_string()),
-                      .sample = static_cast<int32_t>(sample),
-                      .tokens = static_cast<int32_t>(tokens),
-                      .outcome = *outcome,
-                      .cut = row.get_bool("cut", false),
-                      .normal = row.get_string("normal", "")};
-  scores_.answers.push_back(std::move(answer));
+void ScoresReader::take(std::string_view line, size_t number) {
+  const bool is_header = line_ == 0;
+  line_ = number > 0 ? number : line_ + 1;
+  if (is_header) return take_header(line);
+  const std::string where = fmt::format("{}:{}", origin_, line_);
+  const Json row = Json::parse(line, where);
+  try {
+    take_row(row);
+  } catch (Error& error) {
+    error.add_context(where);
+    throw;
+  }
+}
+
+void ScoresReader::take_row(const Json& row) {
+  SF_CHECK(row.is_object(), Exit::kData, "wanted an object, found {}", row.type_name());
+  const std::string& word = row.at("outcome").as_string();
+  const std::optional<Outcome> outcome = outcome_from_name(word);
+  SF_CHECK(outcome, Exit::kData, "there is no outcome {}", word);
+  const int64_t sample = row.at("sample").as_int(), tokens = row.get_int("tokens", -1);
+  SF_CHECK(sample >= 0 && sample <= INT32_MAX && tokens >= -1 && tokens <= INT32_MAX, Exit::kData,
+           "sample {} or tokens {} out of range", sample, tokens);
+  scores_.answers.push_back({.question = index_of(row.at("id").as_string()),
+                             .sample = static_cast<int32_t>(sample),
+                             .tokens = static_cast<int32_t>(tokens),
+                             .outcome = *outcome,
+                             .cut = row.get_bool("cut", false),
+                             .line = static_cast<uint32_t>(line_),
+                             .normal = row.get_string("normal", "")});
 }
 
 Scores ScoresReader::finish(bool may_lack) {
@@ -85,8 +128,11 @@ Scores ScoresReader::finish(bool may_lack) {
   auto& answers = scores_.answers;
   if (!std::is_sorted(answers.begin(), answers.end(), before)) std::stable_sort(answers.begin(), answers.end(), before);
   for (size_t i = 1; i < answers.size(); ++i)
-    SF_CHECK(before(answers[i - 1], answers[i]), Exit::kData, "{}: sample {} of question {} occurs twice", origin_,
-             answers[i].sample, scores_.ids[answers[i].question]);
+    SF_CHECK(before(answers[i - 1], answers[i]), Exit::kData, "{}:{}: sample {} of question {} is in line {} already",
+             origin_, answers[i].line, answers[i].sample, scores_.ids[answers[i].question], answers[i - 1].line);
+  const int64_t questions = scores_.header.get_int("questions", INT64_MAX);
+  SF_CHECK(std::ssize(scores_.ids) <= questions, Exit::kData, "{}: verdicts of {} questions; its header promises {}",
+           origin_, scores_.ids.size(), questions);
   return std::move(scores_);
 }
 

@@ -18,7 +18,8 @@ struct ScoredAnswer {
   int32_t sample = 0;
   int32_t tokens = -1;  // -1: not said
   Outcome outcome = Outcome::kNoAnswer;
-  bool cut = false;  // ended by the length limit
+  bool cut = false;   // ended by the length limit
+  uint32_t line = 0;  // of the file of verdicts; 0: not from one
   std::string normal;
 };
 
@@ -38,13 +39,15 @@ std::string line_of(const ScoredAnswer& answer, const std::string& id, const Spa
 class ScoresReader {
  public:
   explicit ScoresReader(std::string origin) : origin_(std::move(origin)) {}
-  void take(std::string_view line);
+  void take(std::string_view line, size_t number = 0);   // 0: the line behind the one before
+  const Json& header() const { return scores_.header; }  // once it was taken
   // Puts answers in order. kData: a (question, sample) twice, or another number of answers than the header promises
   // (fewer pass with `may_lack`: a half-written last line was left out).
   Scores finish(bool may_lack = false);
 
  private:
   void take_header(std::string_view line);
+  void take_row(const Json& row);
   uint32_t index_of(std::string_view id);
   std::string origin_;
   size_t line_ = 0;

@@ -99,10 +99,11 @@ Regex Regex::compile(std::string_view pattern, std::string_view origin) {
   return result;
 }
 
-std::vector<std::pair<size_t, size_t>> Regex::matches(std::string_view text) const {
-  std::vector<std::pair<size_t, size_t>> found;
+void Regex::each_match(std::string_view text,
+                       const std::function<void(const size_t* bounds, size_t pairs)>& take) const {
   MatchScratch scratch(code_->code);
   auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  size_t done = 0;  // end of the match before
   for (size_t at = 0; at < text.size();) {
     int rc = pcre2_match(code_->code, subject, text.size(), at, PCRE2_NO_UTF_CHECK, scratch.data, scratch.context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
@@ -111,13 +112,27 @@ std::vector<std::pair<size_t, size_t>> Regex::matches(std::string_view text) con
     if (rc == PCRE2_ERROR_NOMATCH) break;
     SF_CHECK(rc > 0, Exit::kData, "{}: matching failed at byte {} of the text: {}", code_->origin, at, message_of(rc));
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(scratch.data);
-    size_t done = found.empty() ? 0 : found.back().second;
     SF_CHECK(range[0] >= done && range[1] >= range[0], Exit::kData,
              "{}: the pattern moves a match backwards at byte {}", code_->origin, at);
-    found.emplace_back(range[0], range[1]);
+    take(range, static_cast<size_t>(rc));
+    done = range[1];
     at = range[1] > range[0] ? range[1] : range[1] + decode_utf8(text, range[1]).length;
     if (range[1] >= text.size()) break;
   }
+}
+
+std::vector<std::pair<size_t, size_t>> Regex::matches(std::string_view text) const {
+  std::vector<std::pair<size_t, size_t>> found;
+  each_match(text, [&](const size_t* bounds, size_t) { found.emplace_back(bounds[0], bounds[1]); });
+  return found;
+}
+
+std::optional<std::pair<size_t, size_t>> Regex::last_match(std::string_view text) const {
+  std::optional<std::pair<size_t, size_t>> found;
+  each_match(text, [&](const size_t* bounds, size_t pairs) {
+    const size_t pair = pairs > 1 && bounds[2] != PCRE2_UNSET ? 1 : 0;
+    found = {bounds[2 * pair], bounds[2 * pair + 1]};
+  });
   return found;
 }
 

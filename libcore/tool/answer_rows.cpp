@@ -12,6 +12,9 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/hash.h"
+#include "base/present.h"
+#include "tool/facts.h"
 #include "tool/outputs.h"
 
 namespace sf::tool {
@@ -40,47 +43,69 @@ std::string owner_of(const fs::path& partial) {
   return Json::parse(text.substr(at, end - at), partial.string()).get_string("by", "another run");
 }
 
+std::string digest_of(const Json& job) {
+  return sha256_hex(job.dump());
+}
+
+// The first line: which job began the rows.
+void check_job(const fs::path& partial, const Json& line, const Json& job) {
+  if (line.get_string("job", "") == digest_of(job)) return;
+  const Json* facts = line.find("facts");
+  const std::string difference = facts ? facts_difference(*facts, job) : "";
+  SF_CHECK(facts || line.contains("job"), Exit::kData, "{}:1: does not say what its answers were made with",
+           partial.string());
+  fail(Exit::kProtocol, "{} was begun with other settings{}; go on with those, remove it, or choose another -o",
+       partial.string(), difference.empty() ? "" : ": " + difference);
+}
+
 // The bytes of its whole lines; a torn one behind them is nobody's. kProtocol if another job began it.
-size_t read_rows(const fs::path& partial, const std::string& job, Rows& rows) {
+size_t read_rows(const fs::path& partial, const Json& job, Rows& rows) {
   const std::string text = read_file(partial);
   const size_t last = text.rfind('\n'), whole = last == std::string::npos ? 0 : last + 1;
+  size_t number = 0;
   for (size_t at = 0; at < whole;) {
     const size_t end = text.find('\n', at);
     std::string line = text.substr(at, end - at);
-    const Json row = Json::parse(line, partial.string());
-    if (at == 0)
-      SF_CHECK(row.get_string("job", "") == job, Exit::kProtocol,
-               "{} was begun with another target, adapter, template or sampling; remove it or choose another -o",
-               partial.string());
-    else if (!row.contains("by"))
-      rows[key_of(row)] = std::move(line);
+    const std::string where = fmt::format("{}:{}", partial.string(), ++number);
+    const Json row = Json::parse(line, where);
+    try {
+      if (number == 1)
+        check_job(partial, row, job);
+      else if (!row.contains("by"))
+        rows[key_of(row)] = std::move(line);
+    } catch (Error& error) {
+      if (error.code() == Exit::kData && !error.message().starts_with(partial.string())) error.add_context(where);
+      throw;
+    }
     at = end + 1;
   }
   return whole;
 }
 
-std::string job_line(const std::string& job) {
-  return Json::object().set("job", job).dump() + "\n";
+std::string job_line(const Json& job) {
+  return Json::object().set("job", digest_of(job)).set("facts", job).dump() + "\n";
 }
 
 // FILE.partial.RANK, of whatever ranks there were.
 std::vector<fs::path> parts_of(const fs::path& partial) {
   const std::string stem = partial.filename().string() + ".";
   std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(partial.has_parent_path() ? partial.parent_path() : ".")) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(partial.has_parent_path() ? partial.parent_path() : ".", error)) {
     const std::string name = entry.path().filename().string();
     if (name.size() > stem.size() && name.starts_with(stem) &&
         name.find_first_not_of("0123456789", stem.size()) == std::string::npos)
       found.push_back(entry.path());
   }
+  SF_CHECK(!error, exit_of_errno(error.value(), Exit::kCantCreate), "cannot look for {}: {}", stem, error.message());
   std::ranges::sort(found);
   return found;
 }
 
 }  // namespace
 
-AnswerRows::AnswerRows(fs::path file, std::string job, const std::string& who)
-    : file_(std::move(file)), partial_(file_.string() + ".partial"), job_(std::move(job)) {
+AnswerRows::AnswerRows(fs::path file, const Json& job, const std::string& who)
+    : file_(std::move(file)), partial_(file_.string() + ".partial"), job_(job) {
   own_partial();
   const bool fresh = fs::file_size(partial_) == 0;
   try {
@@ -94,8 +119,8 @@ AnswerRows::AnswerRows(fs::path file, std::string job, const std::string& who)
   }
 }
 
-AnswerRows::AnswerRows(fs::path file, std::string job, int rank)
-    : file_(std::move(file)), partial_(fmt::format("{}.partial.{}", file_.string(), rank)), job_(std::move(job)) {
+AnswerRows::AnswerRows(fs::path file, const Json& job, int rank)
+    : file_(std::move(file)), partial_(fmt::format("{}.partial.{}", file_.string(), rank)), job_(job) {
   read_rows(file_.string() + ".partial", job_, rows_);
   fd_ = UniqueFd(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   SF_CHECK(fd_.valid(), exit_of_errno(errno, Exit::kCantCreate), "cannot create {}: {}", partial_.string(),
@@ -159,6 +184,20 @@ void AnswerRows::publish(const std::vector<std::string>& order, const Json& firs
   write_atomic(file_, text);
   fs::remove(partial_);
   fd_ = UniqueFd();
+}
+
+void check_answers_begun(const fs::path& file, const Json& job) {
+  const fs::path partial = file.string() + ".partial";
+  Rows ignored;
+  if (is_present(partial)) read_rows(partial, job, ignored);
+  if (!is_present(partial.parent_path()) && partial.has_parent_path()) return;
+  for (const fs::path& part : parts_of(partial)) read_rows(part, job, ignored);
+}
+
+void check_answers_output(const fs::path& file, const Json& job) {
+  refuse_existing(file);
+  require_place_for(file);
+  check_answers_begun(file, job);
 }
 
 }  // namespace sf::tool

@@ -15,11 +15,12 @@ namespace sf::tool {
 
 class AnswerRows {
  public:
-  // The first rank's. kProtocol if FILE.partial was begun by another job; kCantCreate if FILE exists, or another run
-  // holds FILE.partial, whose owner is named by `who`; a half-written last line is dropped.
-  AnswerRows(std::filesystem::path file, std::string job, const std::string& who);
+  // The first rank's. `job`: an object of all that rows depend on. kProtocol naming what differs if FILE.partial was
+  // begun by another job; kCantCreate if FILE exists, or another run holds FILE.partial, whose owner is named by `who`;
+  // kData naming the line that is none of ours; a half-written last line is dropped.
+  AnswerRows(std::filesystem::path file, const Json& job, const std::string& who);
   // Another rank's (1 and up), once the first has its own: knows the rows that the first found. It begins empty.
-  AnswerRows(std::filesystem::path file, std::string job, int rank);
+  AnswerRows(std::filesystem::path file, const Json& job, int rank);
   AnswerRows(const AnswerRows&) = delete;
   ~AnswerRows();  // a file without rows goes
   // A row's key: its id, or ID/SAMPLE if it has a sample.
@@ -36,10 +37,14 @@ class AnswerRows {
   void own_partial();  // opens and locks it
   void read_back();
   std::filesystem::path file_, partial_;
-  std::string job_;
+  Json job_;
   std::map<std::string, std::string> rows_;  // key -> line
   bool written_ = false;                     // a row is in `partial_`
   UniqueFd fd_;
 };
+
+// What the first rank's would refuse of FILE.partial, and of FILE too, for plans: touches nothing.
+void check_answers_begun(const std::filesystem::path& file, const Json& job);
+void check_answers_output(const std::filesystem::path& file, const Json& job);
 
 }  // namespace sf::tool

@@ -15,6 +15,8 @@
 namespace sf::tool {
 namespace {
 
+constexpr double kMostStep = 9'007'199'254'740'992;  // whole numbers up to here are doubles
+
 double number_of(std::string_view text, std::string_view origin, size_t line) {
   double value = 0;
   text = score::trimmed_ascii(text);
@@ -22,6 +24,13 @@ double number_of(std::string_view text, std::string_view origin, size_t line) {
   SF_CHECK(error == std::errc() && end == text.data() + text.size() && std::isfinite(value), Exit::kData,
            "{}:{}: '{}' is no number", origin, line, text);
   return value;
+}
+
+int64_t whole_of(std::string_view text, std::string_view origin, size_t line) {
+  const double value = number_of(text, origin, line);
+  SF_CHECK(value >= 0 && value <= kMostStep && value == std::floor(value), Exit::kData,
+           "{}:{}: '{}' is no whole number from 0", origin, line, score::trimmed_ascii(text));
+  return std::llround(value);
 }
 
 struct Columns {
@@ -33,18 +42,32 @@ Columns columns_of(std::string_view header, std::string_view origin) {
   Columns columns;
   std::vector<std::string> names = score::split(header, ",");
   columns.count = names.size();
+  auto take = [&](size_t& place, size_t i) {
+    SF_CHECK(place == SIZE_MAX, Exit::kData, "{}:1: {} and {} say the same thing twice; keep one of the columns",
+             origin, names[place], names[i]);
+    place = i;
+  };
   for (size_t i = 0; i < names.size(); ++i) {
-    std::string name = score::lowered(score::trimmed_ascii(names[i]));
-    if (name == "step") columns.step = i;
-    if (name == "again") columns.again = i;
-    if (name == "reward" || name == "accuracy") {
-      columns.value = i;
-      columns.reward = name == "reward";
-    }
+    names[i] = score::lowered(score::trimmed_ascii(names[i]));
+    if (names[i] == "step") take(columns.step, i);
+    if (names[i] == "again") take(columns.again, i);
+    if (names[i] == "reward" || names[i] == "accuracy") take(columns.value, i);
   }
   SF_CHECK(columns.step != SIZE_MAX && columns.value != SIZE_MAX, Exit::kData,
            "{}:1: wanted columns step and reward (or accuracy), found {}", origin, header);
+  columns.reward = names[columns.value] == "reward";
   return columns;
+}
+
+// A step has one original; what was evaluated again says so.
+void check_originals(const std::vector<CurvePoint>& points, std::string_view origin) {
+  const CurvePoint* before = nullptr;
+  for (const CurvePoint& point : points) {
+    if (point.again) continue;
+    SF_CHECK(!before || before->step != point.step, Exit::kData,
+             "{}: step {} occurs twice; a column again with 1 marks what was evaluated again", origin, point.step);
+    before = &point;
+  }
 }
 
 }  // namespace
@@ -65,16 +88,19 @@ std::vector<CurvePoint> read_curve(std::string_view csv, std::string_view origin
         count > -0.005 && count < static_cast<double>(of) + 0.005 && std::abs(count - std::nearbyint(count)) <= 0.005,
         Exit::kData, "{}:{}: {} is no whole number of {} answers (it would be {:.3f}); --of says how many there were",
         origin, i + 1, value, of, count);
-    CurvePoint point{.step = std::llround(number_of(cells[columns.step], origin, i + 1)),
-                     .again = false,
-                     .correct = std::llround(count),
-                     .of = of};
-    if (columns.again != SIZE_MAX) point.again = number_of(cells[columns.again], origin, i + 1) != 0;
+    CurvePoint point{
+        .step = whole_of(cells[columns.step], origin, i + 1), .again = false, .correct = std::llround(count), .of = of};
+    if (columns.again != SIZE_MAX) {
+      const int64_t again = whole_of(cells[columns.again], origin, i + 1);
+      SF_CHECK(again <= 1, Exit::kData, "{}:{}: again is {}; wanted 0 or 1", origin, i + 1, again);
+      point.again = again == 1;
+    }
     points.push_back(point);
   }
   SF_CHECK(!points.empty(), Exit::kData, "{}: holds no point", origin);
   std::stable_sort(points.begin(), points.end(),
                    [](const CurvePoint& a, const CurvePoint& b) { return a.step < b.step; });
+  check_originals(points, origin);
   return points;
 }
 

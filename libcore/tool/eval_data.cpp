@@ -8,7 +8,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "tool/json_lines.h"
+#include "base/mmap.h"
+#include "tool/outputs.h"
 
 namespace sf::tool {
 namespace {
@@ -43,10 +44,11 @@ bool is_scores_file(const std::filesystem::directory_entry& entry) {
 
 }  // namespace
 
-score::QuestionBook read_questions(app::Invocation& invocation, const std::filesystem::path& file, bool need_gold) {
+score::QuestionBook read_questions(app::Invocation& invocation, const std::filesystem::path& file, HalfLine half,
+                                   bool need_gold) {
   score::QuestionBook book;
   std::set<std::string> unknown;
-  JsonLines lines = each_row(file, half_line(invocation.has("repair")), [&](const Json& row, size_t number) {
+  JsonLines lines = each_row(file, half, [&](const Json& row, size_t number) {
     book.add(score::question_of(row, number, file.string(), unknown, need_gold));
   });
   SF_CHECK(book.size() > 0, Exit::kData, "{}: holds no question", file.string());
@@ -59,60 +61,131 @@ score::QuestionBook read_questions(app::Invocation& invocation, const std::files
   return book;
 }
 
-AnswerFile read_answers(app::Invocation& invocation, const std::filesystem::path& file, score::QuestionBook& book,
-                        const std::function<void(score::AnswerRow, size_t)>& take) {
-  AnswerFile result;
-  std::set<std::string> unknown;
-  std::set<int64_t> steps;
-  std::string filter;
-  bool given = book.size() > 0;
-  auto take_one = [&](score::AnswerRow row, size_t number) {
-    if (filter.empty()) filter = row.filter;
-    if (row.filter != filter) return;  // the harness writes each answer once for every filter
-    if (row.step) steps.insert(*row.step);
-    std::optional<size_t> question = book.find(row.id);
-    if (!question && !given) {
-      SF_CHECK(row.question, Exit::kData, "{}:{}: nothing says what the answer to {} is: give --questions",
-               file.string(), number, row.id);
-      question = book.add(*row.question);
-    } else if (question && row.question) {
-      book.add(*row.question);
+namespace {
+
+// Answers on their way from a file to their questions.
+class AnswerReader {
+ public:
+  AnswerReader(app::Invocation& invocation, const std::filesystem::path& file, score::QuestionBook& book)
+      : invocation_(invocation), file_(file), book_(book), given_(book.size() > 0) {}
+
+  AnswerFile read(HalfLine half, const TakeAnswer& take) {
+    AnswerFile result;
+    std::set<std::string> unknown;
+    const JsonLines lines = each_row(file_, half, [&](const Json& row, size_t number) {
+      if (number == 1 && score::is_facts_row(row)) {
+        const Json* facts = row.find("facts");
+        SF_CHECK(!facts || facts->is_object(), Exit::kData, "{}:1: facts: wanted an object, found {}", file_.string(),
+                 facts->type_name());
+        result.facts = facts ? *facts : row;
+        if (given_) check_made_for(result.facts);
+        return;
+      }
+      for (score::AnswerRow& answer : score::answers_of(row, number, file_.string(), unknown))
+        take_one(std::move(answer), take);
+    });
+    say_repairs(invocation_, file_, lines);
+    say_unknown(invocation_, file_, unknown);
+    if (others_ > 0)
+      warn(invocation_, fmt::format("{}:{}: brings another text of question {} than --questions has, and so do {} more "
+                                    "answers; were they made for other questions?",
+                                    file_.string(), first_other_, other_id_, others_ - 1));
+    result.steps.assign(steps_.begin(), steps_.end());
+    return result;
+  }
+
+ private:
+  std::string place(const score::AnswerRow& row) const { return fmt::format("{}:{}", file_.string(), row.line); }
+
+  // Answers of sf-eval generate name the questions that they were made for.
+  void check_made_for(const Json& facts) const {
+    const Json* made_for = facts.find("questions");
+    if (!made_for || !made_for->is_string()) return;
+    const std::string ours = book_.asked_digest();
+    SF_CHECK(
+        made_for->as_string() == ours, Exit::kProtocol,
+        "{} answers questions of digest {:.16}, while those of --questions have {:.16}; give the questions that it "
+        "was made for",
+        file_.string(), made_for->as_string(), ours);
+  }
+
+  size_t question_of(const score::AnswerRow& row) {
+    const std::optional<size_t> known = book_.find(row.id);
+    if (!given_ && row.question) return book_.add(*row.question);
+    SF_CHECK(known || given_, Exit::kData, "{}: nothing says what the answer to {} is: give --questions", place(row),
+             row.id);
+    SF_CHECK(known, Exit::kData, "{}: there is no question {}", place(row), row.id);
+    if (row.question) book_.check_gold(*known, *row.question);
+    if (given_ && !score::may_be_one_question(book_.questions()[*known].text, row.asked) && others_++ == 0) {
+      first_other_ = row.line;
+      other_id_ = row.id;
     }
-    SF_CHECK(question, Exit::kData, "{}:{}: there is no question {}", file.string(), number, row.id);
-    take(std::move(row), *question);
-  };
-  JsonLines lines = each_row(file, half_line(invocation.has("repair")), [&](const Json& row, size_t number) {
-    if (number == 1 && score::is_facts_row(row)) {
-      result.facts = row;
-      return;
-    }
-    for (score::AnswerRow& answer : score::answers_of(row, number, file.string(), unknown))
-      take_one(std::move(answer), number);
-  });
-  say_repairs(invocation, file, lines);
-  say_unknown(invocation, file, unknown);
-  result.steps.assign(steps.begin(), steps.end());
-  return result;
+    return *known;
+  }
+
+  void take_one(score::AnswerRow row, const TakeAnswer& take) {
+    if (filter_.empty()) filter_ = row.filter;
+    if (row.filter != filter_) return;  // the harness writes each answer once for every filter
+    if (row.step) steps_.insert(*row.step);
+    const size_t question = question_of(row);
+    take(std::move(row), question);
+  }
+
+  app::Invocation& invocation_;
+  const std::filesystem::path& file_;
+  score::QuestionBook& book_;
+  const bool given_;
+  std::string filter_, other_id_;
+  std::set<int64_t> steps_;
+  size_t others_ = 0, first_other_ = 0;  // answers that bring another text; the first one's line
+};
+
+}  // namespace
+
+AnswerFile read_answers(app::Invocation& invocation, const std::filesystem::path& file, HalfLine half,
+                        score::QuestionBook& book, const TakeAnswer& take) {
+  return AnswerReader(invocation, file, book).read(half, take);
 }
 
-score::Scores read_scores(const std::filesystem::path& file, bool repair) {
+score::Scores read_scores(const std::filesystem::path& file, HalfLine half) {
   score::ScoresReader reader(file.string());
-  JsonLines lines = each_line(file, half_line(repair), [&](std::string_view line, size_t) { reader.take(line); });
+  const JsonLines lines =
+      each_line(file, half, [&](std::string_view line, size_t number) { reader.take(line, number); });
   return reader.finish(lines.dropped);
 }
 
+std::vector<std::filesystem::path> verdicts_in(const std::filesystem::path& dir) {
+  std::vector<std::filesystem::path> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error))
+    if (is_scores_file(entry)) files.push_back(entry.path());
+  SF_CHECK(!error, exit_of_errno(error.value(), Exit::kNoInput), "cannot read the directory {}: {}", dir.string(),
+           error.message());
+  std::ranges::sort(files);
+  return files;
+}
+
+std::optional<Json> scores_header(const std::filesystem::path& file) {
+  const MappedFile map = MappedFile::open(file);
+  const std::string_view text(reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size());
+  try {
+    score::ScoresReader reader(file.string());
+    reader.take(text.substr(0, text.find('\n')));
+    return reader.header();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 bool has_scores(const std::filesystem::path& dir) {
-  for (const auto& entry : std::filesystem::directory_iterator(dir))
-    if (is_scores_file(entry)) return true;
-  return false;
+  return !verdicts_in(dir).empty();
 }
 
 std::vector<std::filesystem::path> scores_files(const std::filesystem::path& path) {
   std::vector<std::filesystem::path> files;
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
-    for (const auto& entry : std::filesystem::directory_iterator(path))
-      if (is_scores_file(entry)) files.push_back(entry.path());
+    files = verdicts_in(path);
     SF_CHECK(!files.empty(), Exit::kNoInput, "{}: holds no verdicts of sf-eval score", path.string());
   } else {
     files.push_back(path);
@@ -123,7 +196,7 @@ std::vector<std::filesystem::path> scores_files(const std::filesystem::path& pat
 
 std::vector<score::Scores> read_all_scores(const std::filesystem::path& path, bool repair) {
   std::vector<score::Scores> all;
-  for (const std::filesystem::path& file : scores_files(path)) all.push_back(read_scores(file, repair));
+  for (const std::filesystem::path& file : scores_files(path)) all.push_back(read_scores(file, half_line(repair)));
   auto place = [](const score::Scores& scores) {  // a re-evaluation stands behind the original
     return std::pair(scores.header.get_int("step", -1), scores.header.get_bool("again", false));
   };
@@ -133,12 +206,18 @@ std::vector<score::Scores> read_all_scores(const std::filesystem::path& path, bo
 
 void check_output(const std::filesystem::path& out) {
   std::error_code ignored;
-  std::filesystem::path dir = out.has_parent_path() ? out.parent_path() : std::filesystem::path(".");
   SF_CHECK(out.has_filename() && !std::filesystem::is_directory(out, ignored), Exit::kCantCreate,
            "--output {} is a directory; wanted the name of a file", out.string());
-  SF_CHECK(std::filesystem::is_directory(dir, ignored), Exit::kCantCreate, "cannot create {}: there is no directory {}",
-           out.string(), dir.string());
+  require_place_for(out);
   refuse_to_replace(out);
+}
+
+void check_verdicts_output(const std::filesystem::path& out) {
+  check_output(out);
+  std::error_code ignored;
+  const std::filesystem::directory_entry there(out, ignored);
+  SF_CHECK(!there.is_regular_file(ignored) || there.file_size(ignored) == 0 || is_scores_file(there), Exit::kCantCreate,
+           "{} is there and holds no verdicts; it is not replaced: give -o another FILE", out.string());
 }
 
 void refuse_among_inputs(const std::filesystem::path& out, const std::string& input) {

@@ -23,13 +23,15 @@ struct Part {
 };
 
 Part part_of(const std::filesystem::path& file) {
-  score::ScoresReader reader(file.string());
-  each_line(file, HalfLine::kRefuse, [&](std::string_view line, size_t) { reader.take(line); });
-  Part part{.scores = reader.finish(), .shard = {}};
+  Part part{.scores = read_scores(file, HalfLine::kRefuse), .shard = {}};
   const Json* shard = part.scores.header.find("shard");
   SF_CHECK(shard && shard->is_string(), Exit::kData, "{}: no shard of a set: it was scored without --shard",
            part.file());
-  part.shard = score::parse_shard(shard->as_string());
+  try {
+    part.shard = score::parse_shard(shard->as_string());
+  } catch (const Error& error) {
+    fail(Exit::kData, "{}:1: the header's {}", part.file(), error.message());
+  }
   return part;
 }
 
@@ -61,28 +63,36 @@ void refuse_overlaps(const std::vector<Part>& parts) {
     }
 }
 
-// The header of the whole: what all parts share. kProtocol naming the first difference.
+// Of each part its own: the shard, how many answers, and which.
+bool is_own(std::string_view key) {
+  return key == "shard" || key == "answers" || key == "answers_digest";
+}
+
+// kProtocol naming the first thing that one part says and the other does not, or otherwise.
+void require_one_set(const Part& a, const Part& b) {
+  for (const Part* part : {&a, &b})
+    for (const auto& [key, value] : part->scores.header.as_object()) {
+      const Json *one = a.scores.header.find(key), *other = b.scores.header.find(key);
+      SF_CHECK(is_own(key) || (one && other && *one == *other), Exit::kProtocol,
+               "{} and {} cannot be merged: {} is {} and {}", a.file(), b.file(), key, one ? one->dump() : "none",
+               other ? other->dump() : "none");
+    }
+}
+
+// The header of the whole: what all parts share.
 Json whole_header(const std::vector<Part>& parts) {
   Json header = Json::object();
   int64_t answers = 0;
   std::string digests;
   for (const Part& part : parts) {
+    require_one_set(parts[0], part);
     answers += std::ssize(part.scores.answers);
     digests += part.scores.header.get_string("answers_digest", "");
   }
-  for (const auto& [key, value] : parts[0].scores.header.as_object()) {
-    if (key == "shard") continue;
-    if (key == "answers") header.set(key, answers);
-    if (key == "answers_digest") header.set(key, sha256_hex(digests));
-    if (key == "answers" || key == "answers_digest") continue;
-    for (const Part& part : parts) {
-      const Json* other = part.scores.header.find(key);
-      SF_CHECK(other && *other == value, Exit::kProtocol, "{} and {} cannot be merged: {} is {} and {}",
-               parts[0].file(), part.file(), key, value.dump(), other ? other->dump() : "none");
-    }
-    header.set(key, value);
-  }
-  return header;
+  for (const auto& [key, value] : parts[0].scores.header.as_object())
+    if (!is_own(key)) header.set(key, value);
+  header.set("answers", answers);
+  return header.set("answers_digest", sha256_hex(digests));
 }
 
 }  // namespace
@@ -109,6 +119,7 @@ Merged merge_shards(app::Invocation& invocation, const std::string& dir, const s
 
 int eval_merge(app::Invocation& invocation) {
   const std::filesystem::path out = invocation.get("output");
+  check_verdicts_output(out);
   const Merged merged = merge_shards(invocation, invocation.positional().front(), out);
   Json json = Json::object().set("path", out.string()).set("shards", static_cast<int64_t>(merged.shards));
   json.set("questions", static_cast<int64_t>(merged.questions)).set("answers", static_cast<int64_t>(merged.answers));

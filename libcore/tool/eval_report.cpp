@@ -182,7 +182,7 @@ void write_out(app::Invocation& invocation, const report::EvalPage& page) {
 
 void show(app::Invocation& invocation, const std::vector<std::string>& lines, const Json& json) {
   if (invocation.json_output()) return invocation.result(json.dump());
-  for (const std::string& line : lines) invocation.result(line);
+  say_lines(invocation, lines);
 }
 
 int passes(app::Invocation& invocation, double rate) {

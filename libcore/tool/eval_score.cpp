@@ -12,8 +12,10 @@
 #include "base/hash.h"
 #include "base/mmap.h"
 #include "config/settings.h"
+#include "score/plain_rules.h"
 #include "score/rule.h"
 #include "score/shards.h"
+#include "score/strings.h"
 #include "score/verl_metrics.h"
 #include "text/regex.h"
 #include "tool/eval_data.h"
@@ -24,17 +26,22 @@ namespace {
 
 constexpr size_t kExplained = 400;  // bytes shown on each side of the span
 
+// Options of `score` that have no part in --explain, and those that only a file of verdicts or a record keeps.
+constexpr auto kNotExplained = {"output", "fail-under", "verl", "label", "step", "again"};
+constexpr auto kKept = {"label", "step", "again"};
+
 struct Judged {
   score::ScoredAnswer answer;
+  size_t line = 0;  // of the file of answers
   score::Span span;
   std::string reason;
 };
 
 class Scoring {
  public:
-  Scoring(app::Invocation& invocation, std::filesystem::path file)
-      : invocation_(invocation), file_(std::move(file)), rule_(rule_of(invocation)) {
-    if (invocation.has("questions")) book_ = read_questions(invocation, invocation.get("questions"));
+  Scoring(app::Invocation& invocation, std::filesystem::path file, HalfLine half)
+      : invocation_(invocation), file_(std::move(file)), half_(half), rule_(rule_of(invocation)) {
+    if (invocation.has("questions")) book_ = read_questions(invocation, invocation.get("questions"), half);
     check_golds();
     if (!invocation.has("shard")) return;
     SF_CHECK(book_.size() > 0, Exit::kUsage, "--shard needs --questions: a shard is a part of them");
@@ -42,9 +49,10 @@ class Scoring {
   }
 
   void run() {
-    found_ = read_answers(invocation_, file_, book_,
+    found_ = read_answers(invocation_, file_, half_, book_,
                           [&](score::AnswerRow row, size_t question) { judge(std::move(row), question); });
     check_golds();
+    say_given_up();
     SF_CHECK(!judged_.empty(), Exit::kData, "{}: holds no answer", file_.string());
     std::stable_sort(judged_.begin(), judged_.end(), [](const Judged& a, const Judged& b) {
       return std::pair(a.answer.question, a.answer.sample) < std::pair(b.answer.question, b.answer.sample);
@@ -55,7 +63,11 @@ class Scoring {
   int explain(const std::string& what) const {
     SF_CHECK(!explained_.empty(), Exit::kUsage, "--explain {}: there is no such answer{}; an answer is ID or ID/SAMPLE",
              what, near_ids(what));
-    for (const std::string& text : explained_) invocation_.result(text);
+    if (!invocation_.json_output()) {
+      say_lines(invocation_, explained_);
+      return 0;
+    }
+    for (const std::string& record : explained_) invocation_.result(record);
     return 0;
   }
 
@@ -101,14 +113,24 @@ class Scoring {
     score::Answer answer{.text = row.text, .cut = row.cut, .opened_thinking = row.opened_thinking};
     score::Verdict verdict = rule_.score(asked.gold, answer);
     if (invocation_.has("explain")) explain_one(asked, sample, answer, verdict);
+    if (verdict.reason == score::kGaveUp && gave_up_++ == 0)
+      first_given_up_ = fmt::format("{}:{}: the answer to {}", file_.string(), row.line, asked.id);
     judged_.push_back({{.question = static_cast<uint32_t>(question),
                         .sample = static_cast<int32_t>(sample),
                         .tokens = static_cast<int32_t>(std::clamp<int64_t>(row.tokens, -1, INT32_MAX)),
                         .outcome = verdict.outcome,
                         .cut = row.cut,
                         .normal = std::move(verdict.normal)},
+                       row.line,
                        verdict.span,
                        std::move(verdict.reason)});
+  }
+
+  void say_given_up() const {
+    if (gave_up_ > 0)
+      invocation_.warn(fmt::format("{}{} took --pattern more steps than a match may: no answer, reason {}",
+                                   first_given_up_, gave_up_ > 1 ? fmt::format(" and {} others", gave_up_ - 1) : "",
+                                   score::kGaveUp));
   }
 
   void explain_one(const score::Question& asked, int64_t sample, const score::Answer& answer,
@@ -125,32 +147,44 @@ class Scoring {
       return;
     }
     score::Span shown = verdict.span.size() > 0 ? verdict.span : score::Span{answer.text.size(), answer.text.size()};
-    explained_.push_back(fmt::format(
-        "question    {}, sample {}\nrule        {} version {}\ngold        {}\noutcome     {} ({})\nfound       {}\n"
-        "normal      {}\ntext        {}",
-        asked.id, sample, rule_.name(), rule_.version(), asked.gold, name_of(verdict.outcome), verdict.reason,
-        verdict.span.size() > 0 ? fmt::format("bytes {} to {}", verdict.span.begin, verdict.span.end) : "nothing",
-        verdict.normal, marked(answer.text, shown, kExplained)));
+    explained_.push_back(fmt::format("question    {}, sample {}", asked.id, sample));
+    explained_.push_back(fmt::format("rule        {} version {}", rule_.name(), rule_.version()));
+    explained_.push_back(fmt::format("gold        {}", asked.gold));
+    explained_.push_back(fmt::format("outcome     {} ({})", name_of(verdict.outcome), verdict.reason));
+    explained_.push_back("found       " + (verdict.span.size() > 0
+                                               ? fmt::format("bytes {} to {}", verdict.span.begin, verdict.span.end)
+                                               : std::string("nothing")));
+    explained_.push_back("normal      " + verdict.normal);
+    // Lines of the text stand in a column of their own, where they cannot pass for the lines above.
+    std::string before = "text        ";
+    for (const std::string& line : score::split(marked(answer.text, shown, kExplained), "\n")) {
+      explained_.push_back(before + line);
+      before.assign(before.size(), ' ');
+    }
   }
 
   void check_completeness() {
-    std::vector<bool> answered(book_.size(), false);
+    std::vector<int64_t> count(book_.size(), 0);
     for (size_t i = 0; i < judged_.size(); ++i) {
       const score::ScoredAnswer& answer = judged_[i].answer;
-      answered[answer.question] = true;
+      ++count[answer.question];
       bool twice =
           i > 0 && judged_[i - 1].answer.question == answer.question && judged_[i - 1].answer.sample == answer.sample;
-      SF_CHECK(!twice, Exit::kData, "{}: sample {} of question {} occurs twice", file_.string(), answer.sample,
-               book_.questions()[answer.question].id);
+      SF_CHECK(!twice, Exit::kData, "{}:{}: sample {} of question {} is in line {} already", file_.string(),
+               judged_[i].line, answer.sample, book_.questions()[answer.question].id, judged_[i - 1].line);
     }
-    auto begin = answered.begin() + static_cast<std::ptrdiff_t>(first_);
-    auto end = answered.begin() + static_cast<std::ptrdiff_t>(std::min(last_, answered.size()));
-    auto missing = static_cast<size_t>(std::count(begin, end, false));
+    const int64_t promised = std::max<int64_t>(1, number_of_facts("samples", 1));
+    auto lacks = [&](int64_t found) { return found < promised; };
+    auto begin = count.begin() + static_cast<std::ptrdiff_t>(first_);
+    auto end = count.begin() + static_cast<std::ptrdiff_t>(std::min(last_, count.size()));
+    auto missing = static_cast<size_t>(std::count_if(begin, end, lacks));
     if (missing == 0) return;
-    size_t first = static_cast<size_t>(std::find(begin, end, false) - answered.begin());
-    std::string text = fmt::format("{} of {} questions have no answer in {}, first {}", missing, end - begin,
+    size_t first = static_cast<size_t>(std::find_if(begin, end, lacks) - count.begin());
+    std::string text = fmt::format("{} of {} questions have {} in {}, first {}", missing, end - begin,
+                                   promised == 1 ? "no answer" : fmt::format("fewer than {} answers", promised),
                                    file_.string(), book_.questions()[first].id);
-    SF_CHECK(invocation_.has("partial"), Exit::kData, "{}; --partial scores what there is", text);
+    SF_CHECK(invocation_.has("partial"), Exit::kData, "{}{}", text,
+             half_ == HalfLine::kRefuse ? "" : "; --partial scores what there is");
     invocation_.warn(text);
   }
 
@@ -167,12 +201,6 @@ class Scoring {
     scores.ids = std::move(ids);
   }
 
-  // Of the answers' first line, or null.
-  Json facts_of_answers() const {
-    const Json* inner = found_.facts.is_object() ? found_.facts.find("facts") : nullptr;
-    return inner ? *inner : found_.facts;
-  }
-
   Json header() const {
     Json header = Json::object().set("kind", "scores").set("v", score::kScoresVersion);
     header.set("rule", rule_.name()).set("rule_version", rule_.version()).set("rule_digest", rule_.digest());
@@ -185,16 +213,26 @@ class Scoring {
       header.set("step", whole_option(invocation_, "step", 0, INT64_MAX));
     } else if (found_.steps.size() == 1) {
       header.set("step", found_.steps.front());
-    } else if (const Json facts = facts_of_answers(); facts.is_object() && facts.get_int("step", -1) >= 0) {
-      header.set("step", facts.at("step"));
+    } else if (const int64_t step = number_of_facts("step", -1); step >= 0) {
+      header.set("step", step);
     }
     if (invocation_.has("again")) header.set("again", true);
-    if (const Json facts = facts_of_answers(); !facts.is_null()) header.set("facts", facts);
+    if (!found_.facts.is_null()) header.set("facts", found_.facts);
     return header;
+  }
+
+  int64_t number_of_facts(std::string_view name, int64_t otherwise) const {
+    try {
+      return found_.facts.get_int(name, otherwise);
+    } catch (Error& error) {
+      error.add_context(file_.string() + ":1: facts");
+      throw;
+    }
   }
 
   app::Invocation& invocation_;
   std::filesystem::path file_;
+  HalfLine half_;
   score::Rule rule_;
   score::QuestionBook book_;
   AnswerFile found_;
@@ -203,7 +241,19 @@ class Scoring {
   std::vector<int64_t> next_sample_;
   std::vector<Judged> judged_;
   std::vector<std::string> explained_;
+  size_t gave_up_ = 0;  // answers on which the pattern took too many steps
+  std::string first_given_up_;
 };
+
+void refuse_idle_options(const app::Invocation& invocation) {
+  if (invocation.has("explain"))
+    for (const char* option : kNotExplained)
+      SF_CHECK(!invocation.has(option), Exit::kUsage, "--explain shows answers alone: it has no use for --{}", option);
+  if (invocation.has("output") || invocation.json_output()) return;
+  for (const char* option : kKept)
+    SF_CHECK(!invocation.has(option), Exit::kUsage, "--{} is kept beside verdicts: give -o FILE or --format json",
+             option);
+}
 
 Json verl_json(const std::vector<score::VerlLine>& lines) {
   Json json = Json::object();
@@ -216,17 +266,29 @@ Json verl_json(const std::vector<score::VerlLine>& lines) {
 
 }  // namespace
 
+namespace {
+
+text::Regex pattern_of(const std::string& pattern) {
+  try {
+    return text::Regex::compile(pattern, "--pattern");
+  } catch (const Error& error) {
+    fail(Exit::kUsage, "{}", error.what());
+  }
+}
+
+}  // namespace
+
 score::Rule rule_of(const app::Invocation& invocation) {
   score::RuleOptions options{.allow_unfinished = invocation.has("allow-unfinished"),
                              .last_number = invocation.has("last-number"),
                              .pattern = invocation.get("pattern", ""),
                              .find = {}};
   if (!options.pattern.empty()) {
-    text::Regex regex = text::Regex::compile(options.pattern, "--pattern");
+    const text::Regex regex = pattern_of(options.pattern);
     options.find = [regex](std::string_view text) -> std::optional<score::Span> {
-      auto found = regex.matches(text);
-      if (found.empty()) return std::nullopt;
-      return score::Span{found.back().first, found.back().second};
+      const auto found = regex.last_match(text);
+      if (!found) return std::nullopt;
+      return score::Span{found->first, found->second};
     };
   }
   return score::make_rule(invocation.get("rule", "aime-v1"), options);
@@ -234,12 +296,12 @@ score::Rule rule_of(const app::Invocation& invocation) {
 
 void check_gold(const score::Rule& rule, const score::Question& question) {
   std::string why = rule.refuses_gold(question.gold);
-  SF_CHECK(why.empty(), Exit::kData, "question {}: rule {} refuses the gold {}: {}", question.id, rule.name(),
-           question.gold, why);
+  SF_CHECK(why.empty(), Exit::kData, "{}: question {}: rule {} refuses the gold {}: {}", question.origin, question.id,
+           rule.name(), question.gold, why);
 }
 
 void score_into(app::Invocation& invocation, const std::filesystem::path& answers, const std::filesystem::path& out) {
-  Scoring scoring(invocation, answers);
+  Scoring scoring(invocation, answers, HalfLine::kRefuse);
   scoring.run();
   scoring.write(out);
 }
@@ -265,8 +327,9 @@ int64_t whole_option(const app::Invocation& invocation, const std::string& optio
 int eval_score(app::Invocation& invocation) {
   std::filesystem::path file = invocation.positional().front();
   double least = invocation.has("fail-under") ? share_option(invocation, "fail-under") : 0;
-  if (invocation.has("output")) check_output(invocation.get("output"));
-  Scoring scoring(invocation, file);
+  refuse_idle_options(invocation);
+  if (invocation.has("output")) check_verdicts_output(invocation.get("output"));
+  Scoring scoring(invocation, file, half_line(invocation.has("repair")));
   scoring.run();
   if (invocation.has("explain")) return scoring.explain(invocation.get("explain"));
   score::Scores scores = scoring.scores();
@@ -283,11 +346,11 @@ int eval_score(app::Invocation& invocation) {
     if (!verl.empty()) json.set("verl", verl_json(verl));
     invocation.result(json.dump());
   } else {
-    for (const std::string& line : summary_lines(scores, summary, majorities)) invocation.result(line);
+    std::vector<std::string> lines = summary_lines(scores, summary, majorities);
     for (const score::VerlLine& line : verl)
-      invocation.result(
-          fmt::format("{:<12}best {:.4f}, worst {:.4f}, maj {:.4f}  1,000 draws with replacement, seed 42",
-                      fmt::format("verl @{}", line.n), line.best, line.worst, line.majority));
+      lines.push_back(fmt::format("{:<12}best {:.4f}, worst {:.4f}, maj {:.4f}  1,000 draws with replacement, seed 42",
+                                  fmt::format("verl @{}", line.n), line.best, line.worst, line.majority));
+    say_lines(invocation, lines);
   }
   if (summary.rate >= least) return 0;
   invocation.warn(fmt::format("pass@1 {:.4f} is under --fail-under {}", summary.rate, invocation.get("fail-under")));

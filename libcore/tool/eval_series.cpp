@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/utf8.h"
 #include "tool/eval_text.h"
 
 namespace sf::tool {
@@ -92,7 +93,7 @@ EvalSeries series_of(std::vector<score::Scores> files, const std::string& agains
   for (score::Scores& scores : files) {
     score::require_comparable(series.entries.empty() ? scores : series.entries[0].scores, scores);
     EvalEntry entry;
-    entry.label = scores.label();
+    entry.label = scores.label();  // as it is; whoever shows it writes out what it must not do
     if (const Json* step = scores.header.find("step"); step && step->is_int()) entry.step = step->as_int();
     entry.again = scores.header.get_bool("again", false);
     if (entry.again) entry.label += " again";
@@ -168,8 +169,11 @@ std::vector<std::string> series_lines(const EvalSeries& series, size_t width) {
   std::vector<std::vector<std::string>> rows = {series_columns(series)};
   for (const EvalEntry& entry : series.entries) rows.push_back(series_cells(series, entry));
   std::vector<size_t> widths(rows[0].size(), 0);
-  for (const auto& row : rows)
-    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  for (auto& row : rows)
+    for (size_t c = 0; c < row.size(); ++c) {
+      row[c] = printable(row[c]);  // before it is measured
+      widths[c] = std::max(widths[c], row[c].size());
+    }
   size_t shown = 0, used = 0;
   for (; shown < widths.size(); ++shown) {
     size_t more = widths[shown] + (shown == 0 ? 0 : 2);

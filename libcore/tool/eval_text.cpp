@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "score/strings.h"
+#include "base/utf8.h"
 
 namespace sf::tool {
 namespace {
@@ -31,13 +31,6 @@ std::string outcome_line(const score::Summary& summary) {
         fmt::format("{}{} {}", line.empty() ? "" : ", ", thousands(summary.count(outcome)), words_of(name_of(outcome)));
   }
   return line;
-}
-
-std::string safe(std::string_view text) {
-  std::string result(text);
-  for (char& c : result)
-    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F) c = '.';
-  return score::repaired_utf8(result);
 }
 
 size_t border(std::string_view text, size_t at) {
@@ -103,10 +96,15 @@ std::vector<std::string> summary_lines(const score::Scores& scores, const score:
 std::string marked(std::string_view text, const score::Span& span, size_t around) {
   size_t begin = span.begin > around ? border(text, span.begin - around) : 0;
   size_t end = border(text, std::min(text.size(), span.end + around));
-  std::string before = safe(text.substr(begin, span.begin - begin)),
-              after = safe(text.substr(span.end, end - span.end));
-  std::string inside = span.size() > 0 ? ">>>" + safe(span.of(text)) + "<<<" : "";
-  return (begin > 0 ? "[...]" : "") + before + inside + after + (end < text.size() ? "[...]" : "");
+  std::string shown = begin > 0 ? "[...]" : "";
+  shown += text.substr(begin, span.begin - begin);
+  if (span.size() > 0) shown.append(">>>").append(span.of(text)).append("<<<");
+  shown += text.substr(span.end, end - span.end);
+  return shown + (end < text.size() ? "[...]" : "");
+}
+
+void say_lines(app::Invocation& invocation, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) invocation.result(printable(line));
 }
 
 }  // namespace sf::tool

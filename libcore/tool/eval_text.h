@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "app/command.h"
 #include "score/scores.h"
 
 namespace sf::tool {
@@ -16,8 +17,12 @@ std::string thousands(int64_t count);                     // "12,345"
 std::vector<std::string> summary_lines(const score::Scores& scores, const score::Summary& summary,
                                        const score::Majorities& majorities);
 
-// A text with its span between marks, cut to about `around` bytes on each side on character borders; line ends stay,
-// other control bytes become dots.
+// A text with its span between marks, cut to about `around` bytes on each side on character borders, as it was
+// otherwise.
 std::string marked(std::string_view text, const score::Span& span, size_t around);
+
+// Lines of a text report: labels, ids and golds come from files and may hold anything, so each line is told as one,
+// its control characters written out. All text that verbs print about verdicts passes here.
+void say_lines(app::Invocation& invocation, const std::vector<std::string>& lines);
 
 }  // namespace sf::tool

@@ -100,8 +100,11 @@ void take_part(app::Invocation& invocation, Exam& exam) {
 Exam read_exam(app::Invocation& invocation, bool need_gold) {
   config::Settings& settings = invocation.settings();
   const std::string file = invocation.get("questions");
-  Exam exam{
-      .book = read_questions(invocation, file, need_gold), .prompts = {}, .variables = {}, .part = {}, .facts = {}};
+  Exam exam{.book = read_questions(invocation, file, HalfLine::kRefuse, need_gold),
+            .prompts = {},
+            .variables = {},
+            .part = {},
+            .facts = {}};
   const Wording wording = wording_of(settings, exam.book);
   for (const score::Question& question : exam.book.questions()) {
     SF_CHECK(!question.text.empty(), Exit::kData,
@@ -113,7 +116,7 @@ Exam read_exam(app::Invocation& invocation, bool need_gold) {
   exam.samples = every.whole("eval.samples");
   const std::string thinking = settings.get_string("eval.thinking");
   if (thinking != "template") exam.variables = Json::object().set("enable_thinking", thinking == "on");
-  exam.facts = Json::object().set("questions", exam.book.digest()).set("prompts", prompts_digest(exam.prompts));
+  exam.facts = Json::object().set("questions", exam.book.asked_digest()).set("prompts", prompts_digest(exam.prompts));
   exam.facts.set("system", wording.system).set("prompt", wording.prompt).set("thinking", thinking);
   exam.facts.set("samples", exam.samples);
   const Json sampling = sampling_facts(settings);
@@ -133,6 +136,17 @@ Json facts_of(const Exam& exam, const ckpt::Checkpoint& target, std::optional<in
   facts.set("tokenizer", words.tokenizer).set("template", words.chat_template);
   for (const auto& [key, value] : exam.facts.as_object()) facts.set(key, value);
   return facts;
+}
+
+Json facts_of(const Exam& exam, const Candidate& candidate) {
+  std::optional<ckpt::Checkpoint> adapter;
+  if (candidate.adapter) adapter = ckpt::Checkpoint::open(*candidate.adapter);
+  return facts_of(exam, ckpt::Checkpoint::open(candidate.target), candidate.step, adapter ? &*adapter : nullptr);
+}
+
+Json job_of(const Json& facts, const Exam& exam) {
+  Json job = facts;
+  return exam.part.empty() ? job : job.set("part", exam.part);
 }
 
 std::vector<std::vector<int32_t>> encode(config::Settings& settings, const Exam& exam, const text::ChatEncoder& encoder,

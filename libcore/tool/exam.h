@@ -40,6 +40,11 @@ struct Candidate {
 Json facts_of(const Exam& exam, const ckpt::Checkpoint& target, std::optional<int64_t> step = {},
               const ckpt::Checkpoint* adapter = nullptr);
 
+Json facts_of(const Exam& exam, const Candidate& candidate);
+
+// What the answers to this part depend on: facts, and the part.
+Json job_of(const Json& facts, const Exam& exam);
+
 // Prompts as tokens, each shorter than `positions`: kData naming the question otherwise. `encoder` has the exam's
 // variables; eval.thinking is applied here.
 std::vector<std::vector<int32_t>> encode(config::Settings& settings, const Exam& exam, const text::ChatEncoder& encoder,

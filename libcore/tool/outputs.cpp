@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tool/outputs.h"
 
+#include <unistd.h>
+
 #include <functional>
 #include <string>
 
@@ -39,6 +41,23 @@ void refuse_existing(const fs::path& given) {
   const fs::path out = given.has_filename() ? given : given.parent_path();  // "out/" names the same as "out"
   SF_CHECK(!is_present(out), Exit::kCantCreate, "{} exists already; remove it or choose another -o", out.string());
   refuse_to_replace(out);
+}
+
+void require_place_for(const fs::path& out) {
+  std::error_code ignored;
+  const fs::path dir = out.has_parent_path() ? out.parent_path() : fs::path(".");
+  SF_CHECK(fs::is_directory(dir, ignored), Exit::kCantCreate, "cannot create {}: there is no directory {}",
+           out.string(), dir.string());
+  SF_CHECK(access(dir.c_str(), W_OK) == 0, Exit::kCantCreate, "cannot create {}: {} may not be written to",
+           out.string(), dir.string());
+}
+
+void require_place_for_dir(const fs::path& dir) {
+  std::error_code ignored;
+  fs::path there = fs::absolute(dir, ignored);
+  while (!is_present(there) && there.has_relative_path()) there = there.parent_path();
+  SF_CHECK(fs::is_directory(there, ignored) && access(there.c_str(), W_OK) == 0, Exit::kCantCreate,
+           "cannot create {}: {} is no directory that may be written to", dir.string(), there.string());
 }
 
 void refuse_all_but_reasons(const fs::path& file) {

@@ -14,10 +14,13 @@
 #include "ckpt/draft.h"
 #include "config/apply.h"
 #include "text/chat.h"
+#include "tool/answer_rows.h"
 #include "tool/capture_wish.h"
 #include "tool/chats.h"
 #include "tool/exam.h"
+#include "tool/facts.h"
 #include "tool/memory_limit.h"
+#include "tool/open_adapter.h"
 #include "tool/prompts.h"
 #include "tool/synthetic.h"
 
@@ -168,10 +171,28 @@ int answers_plan(app::Invocation& invocation) {
   return show_answers(invocation, count_answers(invocation));
 }
 
+namespace {
+
+// What the run would refuse of --adapter, --draft and -o.
+void check_generate(app::Invocation& invocation, const Exam& exam, const ckpt::Checkpoint& target) {
+  const std::optional<ckpt::AdapterFiles> adapter = open_adapter(invocation, target, adapter_option(invocation));
+  Json facts = facts_of(exam, target, {}, adapter ? &adapter->files() : nullptr);
+  if (invocation.has("draft")) {
+    const ckpt::Checkpoint draft = ckpt::Checkpoint::open(invocation.get("draft"));
+    ckpt::check_target(draft, target);
+    add_draft_facts(facts, draft, proposals_of(invocation.settings(), arch::draft_family(draft.config())),
+                    invocation.settings());
+  }
+  if (invocation.has("output")) check_answers_output(invocation.get("output"), job_of(facts, exam));
+}
+
+}  // namespace
+
 int generate_plan(app::Invocation& invocation) {
   ckpt::Checkpoint target = ckpt::Checkpoint::open(invocation.get("target"));
   const TargetBytes bytes = target_bytes(invocation, target);
   const Exam exam = read_exam(invocation, false);
+  check_generate(invocation, exam, target);
   const text::ChatEncoder encoder = text::ChatEncoder::open(target.dir(), exam.variables);
   const Ids ids = encode(invocation.settings(), exam, encoder, bytes.shape.max_positions);
   Answers answers = count_answers(invocation, bytes, ids, exam.samples);

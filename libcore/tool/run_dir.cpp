@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tool/run_dir.h"
 
-#include <unistd.h>
-
 #include "base/error.h"
 #include "base/file.h"
 #include "ckpt/as_published.h"
+#include "tool/outputs.h"
 
 namespace sf::tool {
 
@@ -50,12 +49,10 @@ std::optional<fs::path> resume_point(app::Invocation& invocation, const fs::path
 }
 
 std::optional<ckpt::Checkpoint> check_run_dir(app::Invocation& invocation) {
-  fs::path dir = invocation.get("output"), there = fs::absolute(dir);
+  const fs::path dir = invocation.get("output");
   refuse_what_is_no_run(dir);
+  require_place_for_dir(dir);
   std::error_code ignored;
-  while (!fs::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
-  SF_CHECK(fs::is_directory(there, ignored) && access(there.c_str(), W_OK) == 0, Exit::kCantCreate,
-           "cannot create {}: {} is no directory that may be written to", dir.string(), there.string());
   // Only one that is there is taken, for a moment: whoever holds it is named, and nothing new is made.
   if (fs::exists(dir / ".lock", ignored)) DirLock::acquire(dir, invocation.command_line());
   std::optional<fs::path> from = resume_point(invocation, dir);

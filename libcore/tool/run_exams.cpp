@@ -9,8 +9,11 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "score/shards.h"
+#include "tool/answer_rows.h"
+#include "tool/eval_data.h"
 #include "tool/eval_merge.h"
 #include "tool/eval_score.h"
+#include "tool/series_check.h"
 
 namespace sf::tool {
 
@@ -63,20 +66,10 @@ std::string checked_rule(const app::Invocation& invocation, const Exam& exam) {
   return rule.digest();
 }
 
-std::optional<fs::path> ExamFiles::found() const {
-  std::error_code ignored;
-  for (const fs::path& file : {whole, verdicts})
-    if (fs::is_regular_file(file, ignored)) return file;
-  return std::nullopt;
-}
-
 ExamFiles files_of(const app::Invocation& invocation, const Exam& exam, const std::string& rule,
                    const Candidate& candidate) {
-  std::optional<ckpt::Checkpoint> adapter;
-  if (candidate.adapter) adapter = ckpt::Checkpoint::open(*candidate.adapter);
-  const Json facts =
-      facts_of(exam, ckpt::Checkpoint::open(candidate.target), candidate.step, adapter ? &*adapter : nullptr);
-  const std::string key = sha256_hex(facts.dump() + rule).substr(0, kKeyDigits);
+  const Json facts = facts_of(exam, candidate);
+  const std::string key = sha256_hex(facts.dump() + exam.book.digest() + rule).substr(0, kKeyDigits);
   const std::string name = fmt::format("step-{}-{}", *candidate.step, key);
   const fs::path out = invocation.get("output");
   ExamFiles files{.whole = out / (name + ".jsonl"), .verdicts = {}, .answers = {}};
@@ -97,7 +90,8 @@ fs::path settled(app::Invocation& invocation, const ExamFiles& files) {
   if (!files.is_part() || files.found() == files.whole) return *files.found();
   const score::Shard shard = score::parse_shard(invocation.get("shard"));
   for (int64_t i = 0; i < shard.count; ++i)
-    if (!fs::exists(files.verdicts.parent_path() / fmt::format("{}.jsonl", i))) return files.verdicts;
+    if (const fs::path part = files.verdicts.parent_path() / fmt::format("{}.jsonl", i); !is_whole(part))
+      return files.verdicts;
   merge_shards(invocation, files.verdicts.parent_path().string(), files.whole);
   return files.whole;
 }
@@ -111,29 +105,47 @@ void tell_verdicts(app::Invocation& invocation, int64_t step, const ExamFiles& f
 }
 
 std::optional<int> checkpoints_done(app::Invocation& invocation) {
+  check_series_output(invocation);
   const Exam exam = read_exam(invocation, true);
   const std::string rule = checked_rule(invocation, exam);
-  std::vector<std::pair<int64_t, ExamFiles>> all;
-  for (const Candidate& candidate : candidates(invocation)) {
-    all.emplace_back(*candidate.step, files_of(invocation, exam, rule, candidate));
-    if (!all.back().second.found()) return std::nullopt;
+  const std::vector<Candidate> all = candidates(invocation);
+  std::vector<std::pair<int64_t, ExamFiles>> files;
+  bool done = !all.empty();
+  for (const Candidate& candidate : all) {
+    files.emplace_back(*candidate.step, files_of(invocation, exam, rule, candidate));
+    done = done && files.back().second.found();
   }
-  if (all.empty()) return std::nullopt;
-  for (const auto& [step, files] : all) tell_verdicts(invocation, step, files, true);
+  if (!done) {
+    check_candidates(invocation, all);
+    refuse_other_series(invocation, exam, all);
+    return std::nullopt;
+  }
+  for (const auto& [step, one] : files) tell_verdicts(invocation, step, one, true);
   return 0;
 }
 
+double idle_option(const app::Invocation& invocation) {
+  return static_cast<double>(invocation.has("idle") ? whole_option(invocation, "idle", 1, 1'000'000'000) : 3600);
+}
+
 int checkpoints_plan(app::Invocation& invocation) {
+  idle_option(invocation);
+  check_series_output(invocation);
   const Exam exam = read_exam(invocation, true);
   const std::string rule = checked_rule(invocation, exam);
   config::Settings& settings = invocation.settings();
   for (const std::string& key : settings.unapplied())
     settings.applied(key, settings.shown(key), "the run alone", "tool");
   app::settle_settings(invocation);
-  for (const Candidate& candidate : candidates(invocation)) {
+  const std::vector<Candidate> all = candidates(invocation);
+  check_candidates(invocation, all);
+  refuse_other_series(invocation, exam, all);
+  for (const Candidate& candidate : all) {
     const ExamFiles files = files_of(invocation, exam, rule, candidate);
     const std::optional<fs::path> found = files.found();
     const std::string path = found.value_or(files.verdicts).string();
+    if (!found && !fs::exists(files.answers))
+      check_answers_begun(files.answers, job_of(facts_of(exam, candidate), exam));
     if (invocation.json_output())
       invocation.result(Json::object()
                             .set("step", *candidate.step)

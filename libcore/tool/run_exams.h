@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tool/exam.h"
+#include "tool/exam_files.h"
 
 namespace sf::tool {
 
@@ -19,16 +20,6 @@ std::vector<Candidate> candidates(const app::Invocation& invocation);
 // Refuses golds that the rule refuses, before the work (kData). The rule's digest.
 std::string checked_rule(const app::Invocation& invocation, const Exam& exam);
 
-// Files below --output: STEP-KEY.jsonl and answers/STEP-KEY.jsonl; of a shard, STEP-KEY.of-N/I.jsonl and answers
-// likewise.
-struct ExamFiles {
-  std::filesystem::path whole;     // verdicts of all questions
-  std::filesystem::path verdicts;  // of this part; without --shard the same
-  std::filesystem::path answers;
-  bool is_part() const { return whole != verdicts; }
-  // What is published of this checkpoint and part, if anything: the whole wins.
-  std::optional<std::filesystem::path> found() const;
-};
 ExamFiles files_of(const app::Invocation& invocation, const Exam& exam, const std::string& rule,
                    const Candidate& candidate);
 
@@ -39,7 +30,10 @@ void tell_verdicts(app::Invocation& invocation, int64_t step, const ExamFiles& f
 // The status, if every checkpoint that is asked for has its verdicts. Else nothing is said or changed.
 std::optional<int> checkpoints_done(app::Invocation& invocation);
 
-// --plan: one line a checkpoint, with what is done already.
+// --idle in seconds, for watch; 3600 by default.
+double idle_option(const app::Invocation& invocation);
+
+// --plan of checkpoints and watch: one line a checkpoint, with what is done already.
 int checkpoints_plan(app::Invocation& invocation);
 
 }  // namespace sf::tool

@@ -45,7 +45,7 @@ for _ in $(seq 2000); do [ "$(grep -c completion killed.partial 2>/dev/null || t
 kill -KILL $pid; wait $pid || true
 [ -e killed.partial ] && [ ! -e killed ] || die "it was not killed on the way"
 cp killed.partial at-kill
-expect 76 gen "${sampled[@]}" -o killed; says "was begun with another"
+expect 76 gen "${sampled[@]}" -o killed; says "was begun with other settings"
 size=$(stat -c %s at-kill)
 for cut in 0 30 $((size / 2)) "$size"; do
   rm -f killed && head -c "$cut" at-kill >killed.partial
@@ -68,7 +68,7 @@ for _ in $(seq 2000); do [ "$(cat shared.partial.1 2>/dev/null | grep -c complet
 kill -KILL "$(pgrep -P $pid | tail -n 1)"; got=0; wait $pid || got=$?
 [ $got = 69 ] && [ -e shared.partial ] && [ -e shared.partial.1 ] && [ ! -e shared ] || { ls; die "a killed rank ends with $got"; }
 cp shared.partial shared3.partial && cp shared.partial.1 shared3.partial.1
-expect 76 gen "${sampled[@]}" -o shared; says "was begun with another"
+expect 76 gen "${sampled[@]}" -o shared; says "was begun with other settings"
 for ranks in 1 3; do
   rm -f shared && cp shared3.partial shared.partial && cp shared3.partial.1 shared.partial.1
   gen "${long[@]}" --ranks $ranks -o shared >/dev/null 2>err || { cat err; die "$ranks ranks after a kill"; }

@@ -73,7 +73,51 @@ cmp adapters/answers/step-2-*.jsonl by-hand.jsonl || die "an adapter of a run gi
 sf-eval report adapters -o page.html >table 2>err || { cat err; die "report of adapters"; }
 grep -q '>adapter<\|adapter' page.html || die "the page names no adapter"
 
-# Another setting is another key, and two verdicts of one step are no curve.
-series --nth 2 --set generate.seed=1 -o evals >out 2>err || { cat err; die "another seed"; }
-[ "$(ls evals/step-3-*.jsonl | wc -l)" = 2 ] || die "another seed has the same key"
-expect 65 sf-eval report evals; says "both claim step 3"
+# A line with other settings would make a second curve in the same directory: refused before anything is made.
+other() { sf-eval checkpoints tuned -c eval.toml "$@"; }
+expect 76 other --questions questions.jsonl --nth 2 --set generate.seed=1 -o evals; says "generate.seed was 42, is 1"
+expect 76 other --questions questions.jsonl --set generate.seed=1 -o evals --plan; says "generate.seed was 42, is 1"
+expect 76 other --questions questions.jsonl --allow-unfinished -o evals; says "rule aime-v1 had other options"
+head -n 3 questions.jsonl >fewer.jsonl
+expect 76 other --questions fewer.jsonl -o evals; says "questions was"
+expect 76 sf-eval watch tuned -c eval.toml --set generate.top_k=3 --questions questions.jsonl -o evals --idle 1
+says "generate.top_k was"
+[ "$(ls evals/*.jsonl | wc -l)" = 4 ] || die "a refused line made verdicts"
+expect 0 other --questions questions.jsonl --nth 2 --set generate.seed=1 -o seeds
+
+# Another target than a run began from is refused before step 0 is answered.
+sf-init lora target -o adapter1 >/dev/null 2>err
+cp -r target stranger && sed -i 's/"rms_norm_eps": [0-9.e-]*/"rms_norm_eps": 0.01/' stranger/config.json && rm -f stranger/manifest.json
+for run in adapted; do expect 76 sf-eval checkpoints $run -c eval.toml --questions questions.jsonl --target stranger -o wrong; done
+[ ! -e wrong ] || die "step 0 was made for a wrong target"
+
+# What is cut, empty or damaged is not done: it is made again, whole, and said.
+keep=$(ls evals/step-2-*.jsonl); cp "$keep" whole.jsonl
+for cut in "head -n 2" "head -c 700" "head -c 0" "sed 2s/.*/rubbish/"; do
+  $cut whole.jsonl >"$keep"
+  expect 0 series --nth 1 -o evals; says "verdicts that are not whole are made again: $keep"
+  cmp "$keep" whole.jsonl || die "verdicts after '$cut'"
+done
+answers=$(ls evals/answers/step-2-*.jsonl) && rm "$keep" && head -c -9 "$answers" >cut && cp cut "$answers"
+expect 65 series --nth 1 -o evals; says "the last line is half written"; says "; remove $answers, and the same line makes it again"
+! grep -q -e --repair err || die "advice of another verb"
+sed -i '$d' "$answers"
+expect 65 series --nth 1 -o evals; says "and the same line makes it again"
+rm "$answers"
+expect 0 series --nth 1 -o evals; cmp "$keep" whole.jsonl || die "answers made again"
+
+# Places that verdicts cannot go to, and what is no run or no checkpoint yet.
+expect 73 series -o whole.jsonl; expect 73 series -o whole.jsonl/x --plan; expect 73 series -o tuned
+expect 66 sf-eval watch whole.jsonl --questions questions.jsonl -o seen --idle 1; says "is no directory of a run"
+cp -r tuned copied && rm -rf copied/step-3 && mkdir copied/step-3
+(sleep 1.5; cp -r tuned/step-3 copied/whole; rmdir copied/step-3; mv copied/whole copied/step-3) &
+sf-eval watch copied -c eval.toml --questions questions.jsonl -o late --idle 3 >out 2>err || { cat err; die "watch of a copy"; }
+says "step 3 is no whole checkpoint yet, and is awaited"; [ "$(wc -l <out)" = 3 ] || { cat out; die "what came late"; }
+expect 66 sf-eval generate --target target --adapter adapted --questions questions.jsonl -o x.jsonl; says "adapted/latest"
+
+# Rows that another line began say what differs, to a plan as well; a line that is none is named.
+gen() { sf-eval generate --target target -c eval.toml --questions questions.jsonl "$@"; }
+expect 0 gen -o rows.jsonl
+{ printf '{"job":"%s","facts":{"temperature":0.25}}\n' x; tail -n +2 rows.jsonl | head -n 1; } >began.jsonl.partial
+for plan in "" --plan; do expect 76 gen -o began.jsonl $plan; says "generate.temperature was 0.25, is 1"; done
+expect 73 gen -o rows.jsonl --plan

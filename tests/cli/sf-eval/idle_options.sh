@@ -13,3 +13,9 @@ try run --trace --before b.json
 try run --against x
 sf-eval score -q a.jsonl --explain 2; echo "status $?"
 sf-eval score -q a.jsonl --explain nope; echo "status $?"
+for option in "-o w.jsonl" "--fail-under 0.5" --verl "--label x" "--step 1" --again; do
+  sf-eval score -q a.jsonl --explain 1 $option; echo "status $?"
+done
+for option in "--label x" "--step 1" --again; do sf-eval score -q a.jsonl $option; echo "status $?"; done
+sf-eval score -q a.jsonl --label x --format json | grep -o '"label":"x"'
+ls

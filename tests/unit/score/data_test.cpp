@@ -82,16 +82,70 @@ TEST(Answers, WithoutATextAreRefusedByLine) {
 
 TEST(Answers, IdsAreTextsOrWholeNumbersAndSamplesWholeNumbers) {
   for (const char* bad : {"1.5", "true", "[1]", "{}", "\"\""})
-    EXPECT_NE(
-        refusal([&] { answers(std::string(R"({"completion":"t","id":)") + bad + "}"); }).find("a.jsonl:7: the id is"),
-        std::string::npos)
+    EXPECT_NE(refusal([&] {
+                answers(std::string(R"({"completion":"t","id":)") + bad + "}");
+              }).find("a.jsonl:7: the id (id) is"),
+              std::string::npos)
         << bad;
   for (const char* bad : {"-1", "1.5", "\"0\"", "true", "2147483648"})
     EXPECT_NE(refusal([&] {
                 answers(std::string(R"({"completion":"t","id":1,"sample":)") + bad + "}");
-              }).find("the sample is"),
+              }).find("a.jsonl:7: sample is"),
               std::string::npos)
         << bad;
+}
+
+TEST(Questions, ColumnsThatContradictAreRefusedNamingBoth) {
+  for (const auto& [row, wanted] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"({"id":1,"problem":"p","answer":"5","gold":"6"})", "q.jsonl:7: gold is \"6\", but answer is \"5\""},
+           {R"({"id":1,"problem":"p","answer":5,"reward_model":{"ground_truth":"6"}})", "reward_model.ground_truth is"},
+           {R"({"id":1,"ID":2,"problem":"p","answer":"5"})", "id is 1, but ID is 2"},
+           {R"({"id":1,"problem":"Find x+y","question":"Find x-y","answer":"5"})", "but question is"}})
+    EXPECT_NE(refusal([&] { question(row); }).find(wanted), std::string::npos) << refusal([&] { question(row); });
+  EXPECT_EQ(question(R"({"id":1,"problem":"p","answer":"025","final_answer":25})").gold, "025");
+  EXPECT_EQ(question(R"({"id":1,"problem":"Find x.","prompt":"Think. Find $x$.","answer":"5"})").text, "Find x.");
+  for (const char* row :
+       {R"({"id":1,"completion":"a","response":"b"})", R"({"id":1,"completion":"a","sample":1,"sample_id":2})",
+        R"({"id":1,"completion":"a","finish":"stop","finish_reason":"length"})"})
+    EXPECT_NE(refusal([&] { answers(row); }).find("keep one of the columns"), std::string::npos) << row;
+}
+
+TEST(Questions, ColumnsOfAnOddKindAreRefusedByName) {
+  for (const auto& [row, wanted] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"({"id":1,"problem":"p","answer":[1,2]})", "q.jsonl:7: answer is [1,2]; wanted a text or a number"},
+           {R"({"id":1,"problem":"p","answer":true})", "answer is true; wanted"},
+           {R"({"id":1,"problem":5,"answer":"1"})", "problem is 5; wanted a text or a list of messages"},
+           {R"({"id":"a\ufffd","problem":"p","answer":"1"})", "holds bytes that are no UTF-8"}})
+    EXPECT_NE(refusal([&] { question(row); }).find(wanted), std::string::npos) << refusal([&] { question(row); });
+  for (const char* row : {R"({"id":1,"completion":42})", R"({"id":1,"completion":["a","b"]})",
+                          R"({"id":1,"completion":"a","tokens":"9"})", R"({"id":1,"completion":"a","finish":1})",
+                          R"({"id":1,"completion":"a","step":1.5})"})
+    EXPECT_NE(refusal([&] { answers(row); }).find("; wanted"), std::string::npos) << row;
+  EXPECT_EQ(question(R"({"id":1,"conversations":[{"from":"human","value":"How?"}],"answer":"1"})").text, "How?");
+}
+
+TEST(Book, TwoTextsForOneIdAreRefusedNamingBothLines) {
+  QuestionBook book;
+  book.add({.id = "1", .text = "Find x + y.", .gold = "25", .origin = "q.jsonl:1"});
+  book.add({.id = "1", .text = "find $x+y$", .gold = "25", .origin = "q.jsonl:2"});
+  EXPECT_EQ(book.copies(), 1u);
+  EXPECT_NE(refusal([&] {
+              book.add({.id = "1", .text = "Find x - y.", .gold = "25", .origin = "q.jsonl:3"});
+            }).find("q.jsonl:1 and q.jsonl:3: question 1 has two texts"),
+            std::string::npos);
+}
+
+TEST(Book, DigestsSeeTextsAndAnswersAreMadeForTextsAlone) {
+  auto of = [](const char* text, const char* gold) {
+    QuestionBook book;
+    book.add({.id = "1", .text = text, .gold = gold});
+    return book;
+  };
+  EXPECT_NE(of("Find x.", "5").digest(), of("Find y.", "5").digest());
+  EXPECT_EQ(of("Find x.", "5").digest(), of("find $x$", "5").digest());
+  EXPECT_NE(of("Find x.", "5").digest(), of("Find x.", "6").digest());
+  EXPECT_EQ(of("Find x.", "5").asked_digest(), of("Find x.", "").asked_digest());
+  EXPECT_NE(of("Find x.", "5").asked_digest(), of("Find y.", "5").asked_digest());
 }
 
 TEST(Book, TwoGoldsForOneIdAreRefused) {
@@ -154,7 +208,7 @@ TEST(ScoresFile, ReadsBackWhatWasWritten) {
 
 TEST(ScoresFile, OneAnswerTwiceIsRefused) {
   std::string row = R"({"id":"1","sample":0,"outcome":"wrong","reason":"differs"})";
-  EXPECT_EQ(refusal([&] { read({header(2), row, row}); }), "s.jsonl: sample 0 of question 1 occurs twice");
+  EXPECT_EQ(refusal([&] { read({header(2), row, row}); }), "s.jsonl:3: sample 0 of question 1 is in line 2 already");
 }
 
 TEST(ScoresFile, CutAtALineEndIsRefused) {
@@ -170,6 +224,24 @@ TEST(ScoresFile, WhatIsNoneIsRefused) {
   EXPECT_NE(refusal([] {
               read({header(1), R"({"id":"1","sample":0,"outcome":"good"})"});
             }).find("no outcome good"),
+            std::string::npos);
+}
+
+TEST(ScoresFile, HeadersOfAnOddKindAreRefusedByName) {
+  const std::string good = header(0);
+  for (const auto& [field, wanted] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"("step":"ten")", "s.jsonl:1: the header's step is \"ten\"; wanted a whole number from 0"},
+           {R"("step":-1)", "step is -1"},
+           {R"("again":1)", "again is 1"},
+           {R"("label":5)", "label is 5"},
+           {R"("facts":[])", "facts is []"},
+           {R"("questions":"30")", "questions is"}})
+    EXPECT_NE(refusal([&] { read({good.substr(0, good.size() - 1) + "," + field + "}"}); }).find(wanted),
+              std::string::npos)
+        << field;
+  EXPECT_NE(refusal([] {
+              read({header(1), R"({"id":"1","outcome":"wrong"})"});
+            }).find("s.jsonl:2: key \"sample\""),
             std::string::npos);
 }
 

@@ -4,13 +4,31 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <functional>
+
 #include "base/error.h"
+#include "base/hash.h"
+#include "tool/exam_files.h"
 
 namespace sf::tool {
 namespace {
 
 Json row(const std::string& id) {
   return Json::object().set("id", id).set("sample", int64_t{0});
+}
+
+const Json kJob = Json::object().set("temperature", 0.5).set("questions", "q");
+// The first line of rows that `job` began.
+std::string begun(const Json& job) {
+  return Json::object().set("job", sha256_hex(job.dump())).set("facts", job).dump() + "\n";
+}
+std::string refusal(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
 }
 
 class Rows : public ::testing::Test {
@@ -23,8 +41,8 @@ class Rows : public ::testing::Test {
 };
 
 TEST_F(Rows, ArePublishedInOrderWhateverRankWroteThem) {
-  AnswerRows first(file_, "job", "me");
-  AnswerRows second(file_, "job", 1), third(file_, "job", 2);
+  AnswerRows first(file_, kJob, "me");
+  AnswerRows second(file_, kJob, 1), third(file_, kJob, 2);
   third.add(row("a"));
   second.add(row("c"));
   first.add(row("b"));
@@ -36,23 +54,53 @@ TEST_F(Rows, ArePublishedInOrderWhateverRankWroteThem) {
 }
 
 TEST_F(Rows, OfRanksThatWereKilledAreFoundByTheNextRun) {
-  write_atomic(beside(".partial"), "{\"job\":\"job\"}\n");
-  write_atomic(beside(".partial.12"), "{\"job\":\"job\"}\n" + row("a").dump() + "\n{\"id\":\"to");
+  write_atomic(beside(".partial"), begun(kJob));
+  write_atomic(beside(".partial.12"), begun(kJob) + row("a").dump() + "\n{\"id\":\"to");
   write_atomic(beside(".partial.old"), "somebody else's");
-  AnswerRows rows(file_, "job", "me");
+  AnswerRows rows(file_, kJob, "me");
   EXPECT_TRUE(rows.has("a/0"));
   EXPECT_EQ(rows.size(), 1u);
-  EXPECT_TRUE(AnswerRows(file_, "job", 1).has("a/0")) << "the other ranks see what the first found";
+  EXPECT_TRUE(AnswerRows(file_, kJob, 1).has("a/0")) << "the other ranks see what the first found";
   EXPECT_FALSE(std::filesystem::exists(beside(".partial.12")));
   EXPECT_TRUE(std::filesystem::exists(beside(".partial.old")));
 }
 
 TEST_F(Rows, OfAnotherJobAreRefusedAndLeftAlone) {
-  const std::string theirs = "{\"job\":\"other\"}\n" + row("a").dump() + "\n";
+  const std::string theirs =
+      begun(Json::object().set("temperature", 0.7).set("questions", "q")) + row("a").dump() + "\n";
   write_atomic(beside(".partial.1"), theirs);
-  EXPECT_THROW(AnswerRows(file_, "job", "me"), Error);
+  const std::string wanted = ".partial.1 was begun with other settings: generate.temperature was 0.7, is 0.5; go on";
+  EXPECT_NE(refusal([&] { AnswerRows(file_, kJob, "me"); }).find(wanted), std::string::npos);
+  EXPECT_NE(refusal([&] { check_answers_output(file_, kJob); }).find(wanted), std::string::npos);
   EXPECT_EQ(read_file(beside(".partial.1")), theirs);
   EXPECT_FALSE(std::filesystem::exists(beside(".partial")));
+}
+
+TEST_F(Rows, ALineThatIsNoneIsNamedByItsNumber) {
+  write_atomic(beside(".partial"), begun(kJob) + row("a").dump() + "\nrubbish\n" + row("b").dump() + "\n");
+  EXPECT_NE(refusal([&] { AnswerRows(file_, kJob, "me"); }).find(".partial:3:"), std::string::npos);
+  write_atomic(beside(".partial"), begun(kJob) + "{\"sample\":0}\n");
+  EXPECT_NE(refusal([&] { AnswerRows(file_, kJob, "me"); }).find(".partial:2: key \"id\" is missing"),
+            std::string::npos);
+  EXPECT_NE(refusal([&] { check_answers_output(file_, kJob); }).find(".partial:2:"), std::string::npos);
+}
+
+TEST_F(Rows, VerdictsThatAreCutDoNotCountAsDone) {
+  const ExamFiles files{.whole = dir_ / "v.jsonl", .verdicts = dir_ / "v.jsonl", .answers = file_};
+  const std::string header =
+      R"({"kind":"scores","v":1,"rule":"exact","rule_version":1,"rule_digest":"d","questions_digest":"q","answers":1})";
+  const std::string line = R"({"id":"a","sample":0,"outcome":"correct","reason":"equal"})";
+  EXPECT_FALSE(files.found());
+  EXPECT_TRUE(files.damage().empty());
+  for (const std::string& torn :
+       {std::string(), header + "\n", header + "\n" + line.substr(0, 20), header + "\nrubbish\n"}) {
+    write_atomic(files.whole, torn);
+    EXPECT_FALSE(files.found()) << torn;
+    ASSERT_EQ(files.damage().size(), 1u);
+    EXPECT_NE(files.damage()[0].find("v.jsonl"), std::string::npos);
+  }
+  write_atomic(files.whole, header + "\n" + line + "\n");
+  EXPECT_EQ(files.found(), files.whole);
 }
 
 }  // namespace
