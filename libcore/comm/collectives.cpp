@@ -33,7 +33,7 @@ class SteppedGroup::InCall {
  public:
   InCall(SteppedGroup& group, const Call& call) {
     slots_.push_back(&group.board_->slot(group.rank_));
-    if (group.place_.root) slots_.push_back(&group.place_.root->slot(group.root_rank(group.rank_)));
+    if (group.place_.root && !group.place_.aside) slots_.push_back(&group.place_.root->slot(group.root_rank(group.rank_)));
     for (shm::RankSlot* slot : slots_) {
       slot->tag.store(call.tag);
       slot->since_ns.store(shm::now_ns());

@@ -75,6 +75,10 @@ class Group {
   // columns of a replicate x shard mesh: split(rank / shards) and split(rank % shards). Parts share the fate of the
   // whole: an end in one ends all. Reports name ranks of the whole.
   virtual std::unique_ptr<Group> split(int colour, const Call& call) = 0;
+  // The same ranks once more, for the calls of one further thread of each, which no trace notes and no report tells. It
+  // outlasts a rank's giving up here, for as long as that rank's own part of it is there; a death ends both. Every rank
+  // calls it.
+  virtual std::unique_ptr<Group> aside(const Call& call) = 0;
   virtual Traffic traffic() const = 0;
   // This rank will make no more calls, and why: ends every wait of its peers with kUnavailable. Idempotent.
   virtual void abandon(std::string_view reason) = 0;

@@ -66,6 +66,7 @@ class NcclGroup : public Group {
   std::unique_ptr<Group> split(int colour, const Call& call) override {
     return std::make_unique<NcclGroup>(api_, counted().split(colour, call), options_);
   }
+  std::unique_ptr<Group> aside(const Call& call) override { return counted().aside(call); }
   Traffic traffic() const override;
   void abandon(std::string_view reason) override;
   std::string state_text() const override { return control_->state_text(); }

@@ -49,6 +49,7 @@ class Single : public Group {
     ++traffic_.calls;
     return make_single();
   }
+  std::unique_ptr<Group> aside(const Call&) override { return make_single(); }
   Traffic traffic() const override { return traffic_; }
   void abandon(std::string_view) override {}
   std::string state_text() const override { return "rank 0 is alone"; }

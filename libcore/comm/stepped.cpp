@@ -62,7 +62,9 @@ void SteppedGroup::give_up_late(const Call& call) {
 
 std::pair<const shm::Region*, int> SteppedGroup::first_ended() const {
   const shm::Region* root = fault("comm.part_alone") ? board_.get() : &root_board();
-  if (int culprit = static_cast<int>(root->control().culprit.load()) - 1; culprit >= 0) return {root, culprit};
+  auto counts = [&](int rank) { return !place_.aside || root->slot(rank).life.load() == shm::Life::kDead; };
+  if (int culprit = static_cast<int>(root->control().culprit.load()) - 1; culprit >= 0 && counts(culprit))
+    return {root, culprit};
   for (int peer = 0; peer < world_; ++peer) {
     shm::Life life = board_->slot(peer).life.load();
     if (peer != rank_ && life != shm::Life::kAlive && life != shm::Life::kAbsent) return {board_.get(), peer};
@@ -104,6 +106,12 @@ std::unique_ptr<Group> SteppedGroup::split(int colour, const Call& call) {
   // Every rank takes part in the making, even one that stays alone: the calls of all ranks are the same.
   std::unique_ptr<Group> part = make_part(colour, members, call);
   return members.size() == 1 ? make_single() : std::move(part);
+}
+
+std::unique_ptr<Group> SteppedGroup::aside(const Call& call) {
+  std::unique_ptr<Group> part = split(0, call);
+  if (auto* ours = dynamic_cast<SteppedGroup*>(part.get())) ours->place_.aside = true;
+  return part;
 }
 
 }  // namespace sf::comm

@@ -22,6 +22,7 @@ struct Place {
   std::string kind;
   std::shared_ptr<shm::Region> root = nullptr;  // board of the undivided group; null in that group itself
   std::vector<int> root_ranks = {};             // of this group's ranks
+  bool aside = false;                           // of another thread's calls: see Group::aside()
 };
 
 class SteppedGroup : public Group {
@@ -44,6 +45,7 @@ class SteppedGroup : public Group {
                                                  const Call& call) override;
   void barrier(const Call& call) override;
   std::unique_ptr<Group> split(int colour, const Call& call) override;
+  std::unique_ptr<Group> aside(const Call& call) override;
   Traffic traffic() const override { return traffic_; }
   void abandon(std::string_view reason) override;
   std::string state_text() const override { return shm::state_text(root_board()); }

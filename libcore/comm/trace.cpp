@@ -93,6 +93,7 @@ class Traced : public Group {
   std::unique_ptr<Group> split(int colour, const Call& call) override {
     return std::make_unique<Traced>(group_->split(colour, call), trace_);
   }
+  std::unique_ptr<Group> aside(const Call& call) override { return group_->aside(call); }
   Traffic traffic() const override { return group_->traffic(); }
   void abandon(std::string_view reason) override { group_->abandon(reason); }
   std::string state_text() const override { return group_->state_text(); }

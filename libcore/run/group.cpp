@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
+#include "comm/agree.h"
 #include "comm/network.h"
 #include "comm/trace.h"
 #include "run/device.h"
@@ -62,18 +63,9 @@ std::unique_ptr<comm::Group> make_group(app::Invocation& invocation) {
 }
 
 void on_first_rank(comm::Group& group, std::string_view what, const std::function<void()>& take) {
-  std::optional<Error> failure;
-  if (group.rank() == 0) {
-    try {
-      take();
-    } catch (const Error& caught) {
-      failure = caught;
-    }
-  }
-  int64_t code = failure ? static_cast<int64_t>(failure->code()) : 0;
-  group.all_reduce_sum(std::span(&code, 1), {what, Deadline::after(kOthersStart)});
-  if (failure) throw *failure;
-  if (code) fail(static_cast<Exit>(code), "rank 0 could not take {}", what);
+  comm::agree(group, {what, Deadline::after(kOthersStart)}, [&] {
+    if (group.rank() == 0) take();
+  });
 }
 
 }  // namespace sf::run

@@ -14,8 +14,7 @@ namespace sf::run {
 // others use Gloo. Every rank calls it; the group must not outlive the invocation.
 std::unique_ptr<comm::Group> make_group(app::Invocation& invocation);
 
-// Rank 0 runs `take`; the others wait. Its error is thrown there; the others end with its status, saying that rank 0
-// could not take `what`.
+// Rank 0 runs `take`; the others wait. Its error is every rank's: "rank 0 in WHAT: ...".
 void on_first_rank(comm::Group& group, std::string_view what, const std::function<void()>& take);
 
 }  // namespace sf::run

@@ -3,48 +3,18 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <optional>
-
 #include "base/deadline.h"
 #include "base/error.h"
+#include "comm/agree.h"
 
 namespace sf::run {
-namespace {
-
-struct Told {
-  std::array<char, 480> text{};
-  int64_t code = 0;
-};
-
-}  // namespace
-
 Loading::Loading(app::Invocation& invocation, comm::Group& group, double deadline_s)
     : invocation_(invocation), group_(group), deadline_s_(deadline_s) {}
 
 void Loading::step(std::string_view name, const std::function<void()>& body) {
   double start = monotonic_s();
-  std::optional<Error> failure;
-  try {
-    body();
-  } catch (const Error& error) {
-    failure = error;
-  }
-  Told mine;
-  if (failure) {
-    mine.code = static_cast<int64_t>(failure->code());
-    std::string_view(failure->what()).copy(mine.text.data(), mine.text.size() - 1);
-  }
-  std::vector<Told> all(static_cast<size_t>(group_.world()));
-  std::vector<size_t> sizes(all.size(), sizeof(Told));
-  std::string tag = fmt::format("loading: {}", name);
-  group_.all_gather(std::as_bytes(std::span(&mine, 1)), sizes, std::as_writable_bytes(std::span(all)),
-                    {tag, Deadline::after(Seconds(deadline_s_))});
-  if (failure) throw *failure;
-  for (size_t r = 0; r < all.size(); ++r)
-    if (all[r].code != 0)
-      fail(static_cast<Exit>(all[r].code), "rank {} failed in loading step {}: {}", r, name, all[r].text.data());
+  std::string tag = fmt::format("loading step {}", name);
+  comm::agree(group_, {tag, Deadline::after(Seconds(deadline_s_))}, body);
   line_ += fmt::format("{}{} {:.2f} s", line_.empty() ? "" : ", ", name, monotonic_s() - start);
 }
 

@@ -2,6 +2,7 @@
 // One suite for every kind of group and world size: odd sizes, empty pieces, payloads larger than the exchange areas.
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -210,6 +211,25 @@ TEST_P(Conformance, APartCanBeSplitAgain) {
     for (int peer = group.rank() % 4; peer < group.world(); peer += 4) wanted[0] += peer;
     EXPECT_EQ(sum, wanted);
     group.barrier(named("end"));
+  });
+}
+
+TEST_P(Conformance, AThreadAsideMakesItsOwnCallsMeanwhile) {
+  run_form(GetParam(), [](Group& group) {
+    auto world = static_cast<int64_t>(group.world());
+    auto sums = [&](Group& ranks, std::string_view tag, int64_t times) {
+      for (int64_t i = 0; i < times; ++i) {
+        std::vector<int64_t> sum(1500, i + ranks.rank());  // more than an area holds
+        ranks.all_reduce_sum(sum, named(tag));
+        EXPECT_EQ(sum.back(), world * i + world * (world - 1) / 2);
+      }
+    };
+    std::unique_ptr<Group> aside = group.aside(named("aside"));
+    uint64_t calls = group.traffic().calls;
+    std::thread other([&] { sums(*aside, "aside", 20); });
+    sums(group, "step", 30);
+    other.join();
+    EXPECT_EQ(group.traffic().calls, calls + 30);
   });
 }
 

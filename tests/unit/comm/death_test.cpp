@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <signal.h>
 
+#include <atomic>
 #include <thread>
 
 #include "base/error.h"
+#include "comm/agree.h"
 #include "ranks.h"
 
 namespace sf::comm {
@@ -157,6 +159,43 @@ TEST(Ends, APartEndsWithTheWholeAndSpeaksOfItsRanks) {
   }
   EXPECT_NE(news.find("rank 3"), std::string::npos) << news;
   EXPECT_NE(news.find("row 7 is bad; rank 0 waits in column since"), std::string::npos) << news;
+}
+
+// A checkpoint that all ranks have begun is written to its end, whatever ended the steps.
+TEST(Ends, WhatIsDoneAsideOutlastsARankThatGaveUp) {
+  std::atomic<int> done = 0;
+  run_threads(3, [&](Group& group) {
+    std::unique_ptr<Group> aside = group.aside(named("aside"));
+    if (group.rank() == 1) group.abandon("row 7 is bad");
+    EXPECT_EQ(outcome([&] { group.barrier(named("step")); }).first, Exit::kUnavailable);
+    aside->barrier(named("write"));
+    ++done;
+  });
+  EXPECT_EQ(done, 3);
+}
+
+TEST(Ends, WhatIsDoneAsideEndsWithARankThatIsGone) {
+  run_threads(3, [&](Group& group) {
+    std::unique_ptr<Group> aside = group.aside(named("aside"));
+    if (group.rank() == 1) return aside.reset();
+    auto [code, text] = outcome([&] { aside->barrier(named("write")); });
+    EXPECT_EQ(code, Exit::kUnavailable);
+    EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+  });
+}
+
+TEST(Agree, AnErrorOfOneRankIsEveryRanksInTheSameWords) {
+  std::vector<std::string> said(3);
+  run_threads(3, [&](Group& group) {
+    auto write = [&] {
+      if (group.rank() > 0) fail(Exit::kIo, "disk {} is full", group.rank());
+    };
+    auto [code, text] = outcome([&] { agree(group, named("writing"), write); });
+    EXPECT_EQ(code, Exit::kIo);
+    said[static_cast<size_t>(group.rank())] = text;
+    agree(group, named("going on"), [] {});
+  });
+  EXPECT_EQ(said, std::vector<std::string>(3, "rank 1 in writing: disk 1 is full"));
 }
 
 TEST(Region, OneErrorOfSeveralRanksIsToldOnce) {
