@@ -16,7 +16,9 @@ namespace sf::ckpt {
 // milliseconds. kData naming what differs. Without a manifest there is nothing to compare. Checkpoint::identity(),
 // check_target() and gen::Target::load() call it.
 void check_as_published(const Checkpoint& files);
-// The bytes of the tensor that `name` means against the manifest's digest: one pass over them. kData naming it.
+// The xxh3 of the bytes of a stored tensor against the manifest's digest, if there is one. kData naming it.
+void compare_digest(const Checkpoint& files, std::string_view stored, uint64_t digest);
+// The same of the tensor that `name` means, in one pass over its bytes.
 void check_tensor(const Checkpoint& files, std::string_view name);
 // All bytes against the manifest, if there is one: kData listing what differs.
 void check_whole(const Checkpoint& files);
@@ -27,5 +29,7 @@ struct Latest {
   std::vector<std::string> damaged;  // "step-10: why", the newest first
 };
 Latest newest_checkpoint(const std::filesystem::path& run_dir);
+// Removes what killed saves left in a run's directory; the caller owns it, so that nobody is writing.
+void remove_unfinished(const std::filesystem::path& run_dir);
 
 }  // namespace sf::ckpt

@@ -235,16 +235,20 @@ void Checkpoint::read(std::string_view name, int64_t lo, int64_t hi, Dtype as, s
   const TensorInfo& info = *files_[file].find(stored);
   SF_ASSERT(0 <= lo && lo <= hi && hi <= numel(info.shape));
   SF_ASSERT(to.size() == static_cast<size_t>(hi - lo) * size_of(as));
+  const bool whole = has_manifest_ && lo == 0 && hi == numel(info.shape);
   size_t size = size_of(info.dtype), at = static_cast<size_t>(lo) * size, left = static_cast<size_t>(hi - lo) * size;
-  if (info.dtype == as) return files_[file].read(info, at, to);
-  std::vector<std::byte> bounce(std::min(left, kBounceBytes));
+  std::vector<std::byte> bounce(info.dtype == as ? 0 : std::min(left, kBounceBytes));
+  Xxh3 hash;
   for (size_t done = 0; left > 0; at += done, left -= done) {
-    done = std::min(left, bounce.size());
-    std::span<std::byte> piece = std::span(bounce).first(done);
+    done = std::min(left, kBounceBytes);
+    std::span<std::byte> into = to.first(done / size * size_of(as));
+    std::span<std::byte> piece = bounce.empty() ? into : std::span(bounce).first(done);
     files_[file].read(info, at, piece);
-    convert(piece, info.dtype, to.first(done / size * size_of(as)), as);
-    to = to.subspan(done / size * size_of(as));
+    if (whole) hash.update(piece);
+    if (!bounce.empty()) convert(piece, info.dtype, into, as);
+    to = to.subspan(into.size());
   }
+  if (whole) compare_digest(*this, stored, hash.digest());
 }
 
 Checkpoint::Place Checkpoint::place(std::string_view name) const {

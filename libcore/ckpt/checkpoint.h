@@ -63,7 +63,8 @@ class Checkpoint {
   TensorInfo info(std::string_view name) const;  // throws kData naming the tensor and the nearest names
   TensorView view(std::string_view name) const;  // zero copy, lives as long as this object
   // Elements [lo, hi) of a tensor, converted to `as`, into `to` (its size must be (hi - lo) * size_of(as)).
-  // What was read does not stay resident.
+  // What was read does not stay resident. Of a whole tensor the bytes are compared with the manifest's digest as they
+  // pass: kData naming the tensor.
   void read(std::string_view name, int64_t lo, int64_t hi, Dtype as, std::span<std::byte> to) const;
   std::vector<std::string> names() const;  // stored tensors, sorted; aliases not included
   // The tensor stored under this very name, whatever an alias says: a tied head that is stored all the same. kData if
@@ -116,6 +117,13 @@ struct TensorSource {
   uint64_t bytes() const { return static_cast<uint64_t>(numel(shape)) * size_of(dtype); }
 };
 
+// What one of several processes wrote of a tensor: bytes [begin, end), and their xxh3. By tensor.
+struct Part {
+  uint64_t begin = 0, end = 0, digest = 0;
+  int rank = 0;
+};
+using Parts = std::map<std::string, std::vector<Part>, std::less<>>;
+
 // Publishes a directory: everything is written into a temporary sibling, synced, verified by reading back, then
 // renamed. A kill at any instant leaves the old directory or the new one. Destruction without commit() removes the
 // sibling; the sibling of a killed process is removed by the next Publisher of the same name on that host.
@@ -142,6 +150,12 @@ class Publisher {
                                Manifest manifest, uint64_t shard_bytes = kShardBytes);
   std::filesystem::path commit(const std::vector<TensorSource>& tensors, const Json& config, Manifest manifest,
                                uint64_t shard_bytes = kShardBytes);
+  // The same by several processes. One reserves the files of `tensors` (name, type, shape) and writes config.json; each
+  // then fills its parts where Checkpoint::open(dir()) finds the tensors, and syncs; the first reads all of it back
+  // once (other safetensors files in dir() too) and publishes. kIo naming tensor and rank where a part is not what was
+  // written; kSoftware where nobody wrote.
+  void reserve(const std::vector<TensorInfo>& tensors, const Json& config, uint64_t shard_bytes = kShardBytes);
+  std::filesystem::path commit_reserved(const Parts& parts, Manifest manifest);
   static constexpr uint64_t kShardBytes = uint64_t{5} << 30;
   // The same without a manifest: a Hugging Face directory for others to read. `metadata` goes into its safetensors
   // files; `prove` looks at the directory before it is published, and throws.

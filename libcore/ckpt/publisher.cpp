@@ -98,14 +98,17 @@ std::vector<Sources> split(const std::vector<TensorSource>& tensors, uint64_t sh
 }
 
 using Digests = std::map<std::string, TensorDigest>;
-
-// Digests are of the bytes in memory: what the read-back must find again.
 using Metadata = std::map<std::string, std::string>;
 
-void write_shard(const fs::path& path, const Sources& shard, const Metadata& metadata, Digests& digests) {
+std::vector<TensorInfo> declared_of(const Sources& shard) {
   std::vector<TensorInfo> declared;
   for (const TensorSource* tensor : shard) declared.push_back({tensor->name, tensor->dtype, tensor->shape, 0, 0});
-  SafetensorsWriter writer(path, declared, metadata);
+  return declared;
+}
+
+// Digests are of the bytes in memory: what the read-back must find again.
+void write_shard(const fs::path& path, const Sources& shard, const Metadata& metadata, Digests& digests) {
+  SafetensorsWriter writer(path, declared_of(shard), metadata);
   for (const TensorSource* tensor : shard) {
     Xxh3 hash;
     uint64_t written = 0;
@@ -158,14 +161,47 @@ void take_digests(const Sources& shard, const Json& known, Digests& digests) {
     digests[tensor->name] = {tensor->dtype, tensor->shape, known.get_string(tensor->name, "")};
 }
 
-void fill_digests(const fs::path& dir, const Digests& tensors, std::string_view config_text, Manifest& manifest) {
-  manifest.digests.clear();
+// config.json is there; `whole`: digests that are known already of other files.
+void write_manifest(const fs::path& dir, const Digests& tensors, std::map<std::string, std::string> whole,
+                    Manifest manifest) {
+  manifest.digests = std::move(whole);
   for (const auto& [name, tensor] : tensors) manifest.digests[name] = tensor.digest;
   for (const auto& entry : fs::directory_iterator(dir)) {
     std::string name = entry.path().filename().string();
-    if (entry.is_regular_file() && !holds_tensors(name)) manifest.digests[name] = file_digest(entry.path());
+    bool counts = entry.is_regular_file() && !holds_tensors(name) && !manifest.digests.contains(name);
+    if (counts) manifest.digests[name] = file_digest(entry.path());
   }
-  manifest.identity = identity_of(tensors, config_text);
+  manifest.identity = identity_of(tensors, read_file(dir / layout_of(dir).config()));
+  write_file(dir / "manifest.json", manifest_to_json(manifest).dump(2) + "\n");
+}
+
+// Digests of a file and of its tensors, in one pass over bytes of which every part is what its rank wrote.
+std::string read_back(const SafetensorsFile& file, const Parts& parts, Digests& tensors) {
+  Xxh3 whole;
+  uint64_t head = file.tensors().empty() ? fs::file_size(file.path()) : file.tensors().front().begin;
+  file.stream({.end = head}, [&](const Piece& piece) { whole.update(piece.bytes); });
+  for (const TensorInfo& info : file.tensors()) {
+    Xxh3 hash;
+    uint64_t at = 0;
+    auto written = parts.find(info.name);
+    for (const Part& part : written == parts.end() ? std::vector<Part>() : written->second) {
+      SF_CHECK(part.begin == at && part.end <= info.bytes(), Exit::kSoftware,
+               "{}: rank {} wrote bytes {} to {} of {}, wanted those from {} on", file.path().string(), part.rank,
+               part.begin, part.end, info.name, at);
+      Xxh3 own;
+      file.stream({.begin = info.begin + part.begin, .end = info.begin + part.end}, [&](const Piece& piece) {
+        for (Xxh3* sum : {&own, &hash, &whole}) sum->update(piece.bytes);
+      });
+      SF_CHECK(own.digest() == part.digest || fault("ckpt.any_part"), Exit::kIo,
+               "{}: what was read back of {} differs from what rank {} wrote", file.path().string(), info.name,
+               part.rank);
+      at = part.end;
+    }
+    SF_CHECK(at == info.bytes(), Exit::kSoftware, "{}: nobody wrote {} from byte {} on", file.path().string(),
+             info.name, at);
+    tensors[info.name] = {info.dtype, info.shape, hex64(hash.digest())};
+  }
+  return hex64(whole.digest());
 }
 
 void sync_tree(const fs::path& dir) {
@@ -255,13 +291,36 @@ fs::path Publisher::commit(const std::vector<TensorSource>& tensors, const Json&
                                     if (!job_.digest.empty()) note_finished(file, digests_json(shard, all));
                                   });
   ::unlink((temporary_ / kProgress).c_str());
-  std::string config_text = config.dump(2) + "\n";
-  write_file(temporary_ / layout.config(), config_text);
-  fill_digests(temporary_, digests, config_text, manifest);
-  write_file(temporary_ / "manifest.json", manifest_to_json(manifest).dump(2) + "\n");
+  write_file(temporary_ / layout.config(), config.dump(2) + "\n");
+  write_manifest(temporary_, digests, {}, std::move(manifest));
   std::vector<std::string> wrong = Checkpoint::open(temporary_).verify();
   SF_CHECK(wrong.empty(), Exit::kIo, "{}: what was read back differs from what was written: {}", final_.string(),
            fmt::join(wrong, ", "));
+  return commit_files();
+}
+
+void Publisher::reserve(const std::vector<TensorInfo>& tensors, const Json& config, uint64_t shard_bytes) {
+  const Layout layout = layout_for(config);
+  std::vector<TensorSource> declared;
+  for (const TensorInfo& tensor : tensors) declared.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
+  write_tensors(temporary_, layout, declared, shard_bytes,
+                [&](const std::string& file, const Sources& shard, Digests&) {
+                  reserve_safetensors(temporary_ / file, declared_of(shard));
+                });
+  write_file(temporary_ / layout.config(), config.dump(2) + "\n");
+}
+
+fs::path Publisher::commit_reserved(const Parts& parts, Manifest manifest) {
+  Digests tensors, others;
+  std::map<std::string, std::string> whole;
+  for (const auto& entry : fs::directory_iterator(temporary_)) {
+    std::string name = entry.path().filename().string();
+    if (!name.ends_with(".safetensors")) continue;
+    bool ours = holds_tensors(name);
+    std::string digest = read_back(SafetensorsFile::open(entry.path()), parts, ours ? tensors : others);
+    if (!ours) whole[name] = digest;
+  }
+  write_manifest(temporary_, tensors, std::move(whole), std::move(manifest));
   return commit_files();
 }
 
@@ -289,87 +348,6 @@ fs::path Publisher::commit_files() {
   lock_ = UniqueFd();
   sync_dir(parent_of(final_));
   return final_;
-}
-
-namespace {
-
-void point(const fs::path& run_dir, const std::string& link, const std::string& name) {
-  fs::path temporary = run_dir / fmt::format(".{}.tmp-{}", link, getpid());
-  ::unlink(temporary.c_str());
-  SF_CHECK(::symlink(name.c_str(), temporary.c_str()) == 0, exit_of_errno(errno, Exit::kCantCreate),
-           "cannot create {}: {}", temporary.string(), errno_text(errno));
-  if (::rename(temporary.c_str(), (run_dir / link).c_str()) != 0) {
-    int number = errno;
-    ::unlink(temporary.c_str());
-    fail(exit_of_errno(number, Exit::kCantCreate), "cannot move {} to {}: {}", (run_dir / link).string(), name,
-         errno_text(number));
-  }
-  sync_dir(run_dir);
-}
-
-}  // namespace
-
-void point_latest(const fs::path& run_dir, const std::string& name) {
-  point(run_dir, "latest", name);
-}
-
-void point_best(const fs::path& run_dir, const std::string& name) {
-  point(run_dir, "best", name);
-}
-
-std::optional<fs::path> best_checkpoint(const fs::path& run_dir) {
-  std::error_code error;
-  fs::path name = fs::read_symlink(run_dir / "best", error);
-  return !error && fs::is_directory(run_dir / name, error) ? std::optional(run_dir / name) : std::nullopt;
-}
-
-namespace {
-
-// Why a checkpoint cannot be gone on from; empty: it is whole.
-std::string damage_of(const fs::path& dir) {
-  try {
-    std::vector<std::string> wrong = Checkpoint::open(dir).verify();
-    return wrong.empty() ? "" : "not what was published: " + listed(wrong);
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
-
-}  // namespace
-
-Latest newest_checkpoint(const fs::path& run_dir) {
-  Latest found;
-  std::error_code ignored;
-  std::vector<std::pair<int64_t, fs::path>> steps;
-  for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
-    std::string name = entry.path().filename().string();
-    int64_t step = 0;
-    if (!name.starts_with("step-")) continue;
-    auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
-    if (error == std::errc() && end == name.data() + name.size()) steps.emplace_back(step, entry.path());
-  }
-  auto take = [&](const fs::path& path) {
-    std::string why = damage_of(path);
-    if (why.empty())
-      found.whole = path;
-    else
-      found.damaged.push_back(fmt::format("{}: {}", path.filename().string(), why));
-    return why.empty();
-  };
-  // A kill between a publication and the move of `latest` leaves a newer step than `latest` names.
-  std::sort(steps.rbegin(), steps.rend());
-  for (const auto& [step, path] : steps)
-    if (take(path)) return found;
-  fs::path link = run_dir / "latest";
-  if (!fs::is_symlink(link, ignored)) return found;
-  fs::path target = run_dir / fs::read_symlink(link, ignored);
-  bool seen = std::any_of(steps.begin(), steps.end(), [&](const auto& step) { return step.second == target; });
-  if (!seen) take(target);
-  return found;
-}
-
-std::optional<fs::path> latest_checkpoint(const fs::path& run_dir) {
-  return newest_checkpoint(run_dir).whole;
 }
 
 }  // namespace sf::ckpt

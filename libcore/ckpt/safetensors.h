@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "base/shape.h"
 
 namespace sf::ckpt {
@@ -73,6 +74,24 @@ class SafetensorsFile {
 void write_safetensors(const std::filesystem::path& path,
                        const std::vector<std::pair<std::string, TensorView>>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
+
+// A file that several processes fill: its header, and its full size reserved (kIo where the disk is too small for it).
+// Order and metadata are those of write_safetensors().
+void reserve_safetensors(const std::filesystem::path& path, std::vector<TensorInfo> declared,
+                         const std::map<std::string, std::string>& metadata = {});
+
+// Fills parts of a reserved file; several may do so at once.
+class SafetensorsFiller {
+ public:
+  explicit SafetensorsFiller(const std::filesystem::path& path);
+  void write(const TensorInfo& info, uint64_t offset, std::span<const std::byte> bytes);  // info: the open file's
+  void sync();
+
+ private:
+  std::filesystem::path path_;
+  UniqueFd fd_;
+  uint64_t unsynced_ = 0;
+};
 
 // Streaming form for files larger than memory: declare all tensors (begin and end are ignored), then append their bytes
 // in that order in pieces. Declare wide elements first: the format allows no padding between tensors.

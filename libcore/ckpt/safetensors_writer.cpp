@@ -122,19 +122,73 @@ void SafetensorsWriter::finish() {
   state_->fd.close(state_->path.string());
 }
 
+namespace {
+
+// Widest first: so every tensor is aligned.
+bool lies_before(const TensorInfo& a, const TensorInfo& b) {
+  size_t wide_a = size_of(a.dtype), wide_b = size_of(b.dtype);
+  return wide_a != wide_b ? wide_a > wide_b : a.name < b.name;
+}
+
+void reserve(int fd, uint64_t size, const std::filesystem::path& path) {
+  int rc;
+  do rc = ::fallocate(fd, 0, 0, static_cast<off_t>(size));
+  while (rc != 0 && errno == EINTR);
+  if (rc != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) rc = ::ftruncate(fd, static_cast<off_t>(size));
+  SF_CHECK(rc == 0, exit_of_errno(errno, Exit::kIo), "cannot reserve {} bytes for {}: {}", size, path.string(),
+           errno_text(errno));
+}
+
+}  // namespace
+
+void reserve_safetensors(const std::filesystem::path& path, std::vector<TensorInfo> declared,
+                         const std::map<std::string, std::string>& metadata) {
+  std::sort(declared.begin(), declared.end(), lies_before);
+  uint64_t data_bytes = 0;
+  std::string header = header_text(declared, with_format(metadata), data_bytes);
+  UniqueFd fd = create_file(path);
+  reserve(fd.get(), header.size() + data_bytes, path);
+  write_all(fd.get(), header, path);
+  fd.close(path.string());
+}
+
+SafetensorsFiller::SafetensorsFiller(const std::filesystem::path& path)
+    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)) {
+  SF_CHECK(fd_.valid(), exit_of_errno(errno, Exit::kCantCreate), "cannot write {}: {}", path.string(),
+           errno_text(errno));
+}
+
+void SafetensorsFiller::write(const TensorInfo& info, uint64_t offset, std::span<const std::byte> bytes) {
+  SF_ASSERT(offset <= info.bytes() && bytes.size() <= info.bytes() - offset);
+  unsynced_ += bytes.size();
+  for (uint64_t at = info.begin + offset; !bytes.empty();) {
+    ssize_t got = ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    SF_CHECK(got > 0, exit_of_errno(errno, Exit::kIo), "cannot write {}: {}", path_.string(), errno_text(errno));
+    at += static_cast<uint64_t>(got);
+    bytes = bytes.subspan(static_cast<size_t>(got));
+  }
+  if (unsynced_ < kFlushBytes) return;
+  ::sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
+  unsynced_ = 0;
+}
+
+void SafetensorsFiller::sync() {
+  sync_fd(fd_.get(), path_);
+}
+
 void write_safetensors(const std::filesystem::path& path,
                        const std::vector<std::pair<std::string, TensorView>>& tensors,
                        const std::map<std::string, std::string>& metadata) {
-  std::vector<const std::pair<std::string, TensorView>*> order;
-  for (const auto& entry : tensors) order.push_back(&entry);
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    size_t wide_a = size_of(a->second.dtype), wide_b = size_of(b->second.dtype);
-    return wide_a != wide_b ? wide_a > wide_b : a->first < b->first;
-  });
   std::vector<TensorInfo> declared;
-  for (const auto* entry : order) declared.push_back({entry->first, entry->second.dtype, entry->second.shape, 0, 0});
+  std::map<std::string_view, const TensorView*> views;
+  for (const auto& [name, view] : tensors) {
+    declared.push_back({name, view.dtype, view.shape, 0, 0});
+    views.emplace(name, &view);
+  }
+  std::sort(declared.begin(), declared.end(), lies_before);
   SafetensorsWriter writer(path, declared, metadata);
-  for (const auto* entry : order) writer.append(entry->second.span());
+  for (const TensorInfo& info : declared) writer.append(views.at(info.name)->span());
   writer.finish();
 }
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ckpt/as_published.h"
 
 namespace sf::gen {
 
@@ -45,7 +44,6 @@ at::Tensor Weights::get(const std::string& name, const Shape& shape) const {
   SF_CHECK(found == shape, Exit::kData, "tensor {} has shape {}, wanted {}", name, to_string(found), to_string(shape));
   if (lent != lent_.end()) return lent->second;
   if (tensors_) return tensors_->find(name)->second.detach().to(type).contiguous();
-  ckpt::check_tensor(*checkpoint_, name);
   at::Tensor out = at::empty(shape, type);
   std::span<std::byte> bytes(static_cast<std::byte*>(out.data_ptr()), out.nbytes());
   if (adapter_)

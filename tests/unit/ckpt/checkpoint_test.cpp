@@ -288,6 +288,22 @@ TEST(AsPublished, ATensorsBytesAreComparedUnderAnyOfItsNames) {
   EXPECT_NE(found.find("model.norm.weight"), std::string::npos) << found;
 }
 
+TEST(AsPublished, ATensorThatIsReadWholeIsComparedOnTheWay) {
+  Scratch scratch;
+  fs::path file = published(scratch) / "model.safetensors";
+  std::string bytes = read_file(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  put(file, bytes);
+  Checkpoint open = Checkpoint::open(scratch / "out");
+  const std::string name = "model.norm.weight";
+  const int64_t count = numel(open.info(name).shape);
+  for (Dtype as : {open.info(name).dtype, Dtype::kF32, Dtype::kBF16}) {
+    std::vector<std::byte> to(static_cast<size_t>(count) * size_of(as));
+    EXPECT_TRUE(says(refusal(Exit::kData, [&] { open.read(name, 0, count, as, to); }), name));
+    open.read(name, 0, 1, as, std::span(to).first(size_of(as)));  // a part cannot be
+  }
+}
+
 TEST(Verify, IdentityOfAPlainDirectoryEqualsThePublishedOne) {
   Scratch scratch;
   fs::path dir = published(scratch);

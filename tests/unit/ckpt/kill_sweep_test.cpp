@@ -12,6 +12,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "ckpt/checkpoint.h"
 #include "scratch.h"
 
@@ -26,7 +27,7 @@ bool changes_files(uint64_t call) {
                                             SYS_fdatasync, SYS_rename,    SYS_renameat,        SYS_renameat2,
                                             SYS_mkdir,     SYS_mkdirat,   SYS_symlink,         SYS_symlinkat,
                                             SYS_unlink,    SYS_unlinkat,  SYS_rmdir,           SYS_openat,
-                                            SYS_open,      SYS_ftruncate, SYS_sync_file_range};
+                                            SYS_open,      SYS_ftruncate, SYS_sync_file_range, SYS_fallocate};
   return kCalls.contains(call);
 }
 
@@ -54,7 +55,7 @@ bool killed_at(int n, Torn torn, const std::function<void()>& body) {
     user_regs_struct registers{};
     ptrace(PTRACE_GETREGS, pid, nullptr, &registers);
     if (!entering || !changes_files(registers.orig_rax) || ++seen < n) continue;
-    if (torn == Torn::kHalf && registers.orig_rax == SYS_write) {
+    if (torn == Torn::kHalf && (registers.orig_rax == SYS_write || registers.orig_rax == SYS_pwrite64)) {
       registers.rdx /= 2;
       ptrace(PTRACE_SETREGS, pid, nullptr, &registers);
       ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr);
@@ -70,29 +71,54 @@ bool can_trace() {
   return killed_at(1 << 20, Torn::kBefore, [] {}) == false;
 }
 
-// A step of a run as a trainer saves it: a model, moments, a side file; then `latest` moves and the oldest goes.
-void save(const fs::path& run, int step) {
+// What stands in the files of a step: by one process (sf-init), or in the parts of two ranks (a trainer).
+void write_alone(Publisher& publisher, const HostTensor& weight, const Json& config, const Manifest& manifest) {
+  write_safetensors(publisher.dir() / "optimizer.safetensors", {{"w.exp_avg", weight.view()}});
+  publisher.commit({{"w", weight.view()}}, config, manifest);
+}
+
+void write_in_parts(Publisher& publisher, const HostTensor& weight, const Json& config, const Manifest& manifest) {
+  publisher.reserve({{"w", Dtype::kF32, weight.shape()}}, config);
+  reserve_safetensors(publisher.dir() / "optimizer.safetensors", {{"w.exp_avg", Dtype::kF32, weight.shape()}});
+  Parts parts;
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
+    SafetensorsFile open = SafetensorsFile::open(publisher.dir() / name);
+    const TensorInfo& info = open.tensors()[0];
+    for (uint64_t begin : {uint64_t{0}, uint64_t{1000}}) {
+      uint64_t end = begin == 0 ? 1000 : info.bytes();
+      SafetensorsFiller filler(open.path());
+      filler.write(info, begin, weight.view().span().subspan(begin, end - begin));
+      filler.sync();
+      parts[info.name].push_back({begin, end, xxh3_64(weight.view().span().subspan(begin, end - begin)), 0});
+    }
+  }
+  publisher.commit_reserved(parts, manifest);
+}
+
+using WriteStep = decltype(&write_alone);
+
+// A step of a run: a model, moments, a side file; then `latest` moves and the oldest goes.
+void save(const fs::path& run, int step, WriteStep write) {
   HostTensor weight = ramp(Dtype::kF32, {64, 16}, step);
   std::string name = fmt::format("step-{}", step);
   Publisher publisher(run / name);
   write_atomic(publisher.dir() / "tokenizer.json", "{}");
-  write_safetensors(publisher.dir() / "optimizer.safetensors", {{"w.exp_avg", weight.view()}});
   Manifest manifest;
   manifest.step = step;
-  publisher.commit({{"w", weight.view()}}, Json::object().set("model_type", "llama"), manifest);
+  write(publisher, weight, Json::object().set("model_type", "llama"), manifest);
   point_latest(run, name);
   std::error_code ignored;
   fs::remove_all(run / fmt::format("step-{}", step - 1), ignored);
 }
 
-TEST(KillSweep, AtEveryCallThatChangesFilesLeavesAValidCheckpoint) {
+void sweep(WriteStep write) {
   if (!can_trace()) GTEST_SKIP() << "this system does not let a process trace its child: not run";
   int points = 0, newer = 0;
   for (Torn torn : {Torn::kBefore, Torn::kHalf}) {
     for (int n = 1;; ++n) {
       Scratch scratch;
-      save(scratch.path(), 1);
-      if (!killed_at(n, torn, [&] { save(scratch.path(), 2); })) break;
+      save(scratch.path(), 1, write);
+      if (!killed_at(n, torn, [&] { save(scratch.path(), 2, write); })) break;
       ++points;
       std::optional<fs::path> found = latest_checkpoint(scratch.path());
       ASSERT_TRUE(found) << "killed at call " << n << ": nothing valid is left";
@@ -101,16 +127,24 @@ TEST(KillSweep, AtEveryCallThatChangesFilesLeavesAValidCheckpoint) {
       ASSERT_TRUE(Checkpoint::open(scratch / "latest").verify().empty()) << "killed at call " << n;
       newer += found->filename() == "step-2";
       if (*found == scratch / "step-1") {
-        save(scratch.path(), 2);
+        save(scratch.path(), 2, write);
         for (const auto& entry : fs::directory_iterator(scratch.path()))
           ASSERT_FALSE(entry.path().filename().string().starts_with(".step")) << "killed at call " << n;
       }
     }
   }
-  RecordProperty("points", points);
+  testing::Test::RecordProperty("points", points);
   std::printf("killed at %d points, 0 checkpoints lost; %d found the new one\n", points, newer);
   EXPECT_GT(points, 60);
   EXPECT_GT(newer, 0);
+}
+
+TEST(KillSweep, AtEveryCallThatChangesFilesLeavesAValidCheckpoint) {
+  sweep(write_alone);
+}
+
+TEST(KillSweep, OfACheckpointInPartsLeavesAValidOne) {
+  sweep(write_in_parts);
 }
 #endif
 

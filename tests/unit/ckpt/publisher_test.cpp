@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "ckpt/as_published.h"
 #include "ckpt/checkpoint.h"
@@ -116,6 +117,83 @@ TEST(Publisher, AFullDiskAtAnyByteIsExit74AndLeavesNothing) {
   EXPECT_EQ(in_child([&] { return publish(scratch / "whole"), 0; }), 0);
 }
 
+// Two tensors of which ranks 0 and 1 write a part each, and a file of moments beside them.
+struct Together {
+  HostTensor wide = ramp(Dtype::kF32, {64, 16}, 3), narrow = ramp(Dtype::kBF16, {10}, 5);
+  Publisher publisher;
+  Parts parts;
+
+  explicit Together(const fs::path& dir) : publisher(dir) {
+    publisher.reserve({{"narrow", Dtype::kBF16, {10}}, {"wide", Dtype::kF32, {64, 16}}}, config());
+    reserve_safetensors(publisher.dir() / "optimizer.safetensors", {{"wide.exp_avg", Dtype::kF32, {64, 16}}});
+  }
+  static Json config() { return Json::object().set("model_type", "llama"); }
+  void fill(const std::string& file, const std::string& name, const HostTensor& tensor, uint64_t cut) {
+    SafetensorsFile open = SafetensorsFile::open(publisher.dir() / file);
+    std::span<const std::byte> bytes = tensor.view().span();
+    for (int rank : {1, 0}) {
+      SafetensorsFiller filler(open.path());
+      uint64_t begin = rank == 0 ? 0 : cut, end = rank == 0 ? cut : bytes.size();
+      filler.write(*open.find(name), begin, bytes.subspan(begin, end - begin));
+      filler.sync();
+      auto& of = parts[name];
+      of.insert(of.begin(), {begin, end, xxh3_64(bytes.subspan(begin, end - begin)), rank});
+    }
+  }
+  void fill_all() {
+    fill("model.safetensors", "wide", wide, 100);
+    fill("model.safetensors", "narrow", narrow, 6);
+    fill("optimizer.safetensors", "wide.exp_avg", wide, 2048);
+  }
+};
+
+TEST(Together, PartsOfSeveralRanksMakeTheFilesOfOne) {
+  Scratch scratch;
+  Together ranks(scratch / "together");
+  ranks.fill_all();
+  ranks.publisher.commit_reserved(ranks.parts, Manifest());
+  Publisher alone(scratch / "alone");
+  write_safetensors(alone.dir() / "optimizer.safetensors", {{"wide.exp_avg", ranks.wide.view()}});
+  alone.commit({{"wide", ranks.wide.view()}, {"narrow", ranks.narrow.view()}}, Together::config(), Manifest());
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "config.json", "manifest.json"})
+    EXPECT_EQ(read_file(scratch / "together" / file), read_file(scratch / "alone" / file)) << file;
+}
+
+TEST(Together, APartThatIsNotWhatItsRankWroteIsRefused) {
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    Scratch scratch;
+    Together ranks(scratch / "out");
+    ranks.fill_all();
+    SafetensorsFile open = SafetensorsFile::open(ranks.publisher.dir() / file);
+    SafetensorsFiller(open.path()).write(open.tensors()[0], 4000, std::vector<std::byte>{std::byte{0xff}});
+    std::string text = refusal(Exit::kIo, [&] { ranks.publisher.commit_reserved(ranks.parts, Manifest()); });
+    EXPECT_TRUE(says(text, std::string(open.tensors()[0].name) + " differs from what rank 1 wrote"));
+    EXPECT_FALSE(fs::exists(scratch / "out"));
+  }
+}
+
+TEST(Together, WhatNobodyWroteIsRefused) {
+  Scratch scratch;
+  Together ranks(scratch / "out");
+  ranks.fill_all();
+  ranks.parts["wide"].pop_back();
+  std::string text = refusal(Exit::kSoftware, [&] { ranks.publisher.commit_reserved(ranks.parts, Manifest()); });
+  EXPECT_TRUE(says(text, "nobody wrote wide from byte 100 on"));
+}
+
+TEST(Together, ADiskThatIsTooSmallShowsBeforeAnybodyWrites) {
+  Scratch scratch;
+  int status = in_child([&] {
+    signal(SIGXFSZ, SIG_IGN);
+    rlimit now{1000, 1000};
+    setrlimit(RLIMIT_FSIZE, &now);
+    Together ranks(scratch / "out");
+    return 0;
+  });
+  EXPECT_EQ(status, 74);
+  EXPECT_TRUE(fs::is_empty(scratch.path()));
+}
+
 TEST(Publisher, NothingStandsAtTheFinalNameBeforeTheCommit) {
   Scratch scratch;
   Publisher publisher(scratch / "out");
@@ -166,6 +244,16 @@ TEST(Latest, PointsByRenameAndFollowsTheHighestVerifiedStep) {
   Latest found = newest_checkpoint(scratch.path());
   EXPECT_EQ(found.whole, scratch / "step-9");
   EXPECT_EQ(found.damaged, std::vector<std::string>{"step-10: not what was published: config.json, identity"});
+}
+
+TEST(Latest, WhatKilledSavesLeftIsRemovedAndNothingElse) {
+  Scratch scratch;
+  publish(scratch / "step-9");
+  for (const char* name : {".step-10.tmp-17", ".latest.tmp-17", ".step-notes", "notes.tmp-17"})
+    write_atomic(scratch / name, "x");
+  remove_unfinished(scratch.path());
+  EXPECT_EQ(entries(scratch.path()), 3u);
+  EXPECT_TRUE(fs::exists(scratch / "step-9") && fs::exists(scratch / ".step-notes"));
 }
 
 TEST(Latest, FollowsALinkToAnotherName) {
