@@ -51,7 +51,7 @@ std::vector<Engine::Piece> Engine::state() {
   for (size_t p = 0; p < state_->plan.parameters.size(); ++p) {
     const plan::Held& held = state_->plan.parameters[p];
     if (!held.trainable) continue;
-    pieces.push_back({held.name, held.shape, store.held(p), store.master(p)});
+    pieces.push_back({held.name, held.shape, store.owned(p), store.owned_master(p)});
     pieces.push_back({held.name + ".exp_avg", held.shape, store.owned(p), store.exp_avg(p)});
     pieces.push_back({held.name + ".exp_avg_sq", held.shape, store.owned(p), store.exp_avg_sq(p)});
   }

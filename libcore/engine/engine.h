@@ -97,8 +97,8 @@ class Engine {
   // The gradient accumulated so far in this window, gathered (fp32).
   at::Tensor gathered_gradient(const std::string& parameter);
 
-  // Optimizer state by name ("<parameter>" master, "<parameter>.exp_avg", "<parameter>.exp_avg_sq"): intervals of this
-  // rank.
+  // Optimizer state by name ("<parameter>" master, "<parameter>.exp_avg", "<parameter>.exp_avg_sq"): what this rank
+  // owns. Intervals of different ranks never overlap, and cover the tensor.
   struct Piece {
     std::string name;
     Shape shape;  // of the whole tensor

@@ -6,16 +6,12 @@
 #include "base/error.h"
 
 namespace sf::plan {
-namespace {
-
-uint64_t trainable_elements(const Schedule& plan) {
-  uint64_t elements = 0;
+uint64_t checkpoint_bytes(const Schedule& plan, int rank) {
+  int64_t elements = 0;
   for (const Held& held : plan.parameters)
-    if (held.trainable) elements += static_cast<uint64_t>(numel(held.shape));
-  return elements;
+    if (held.trainable) elements += held.owned[static_cast<size_t>(rank)].size();
+  return 3 * sizeof(float) * static_cast<uint64_t>(elements);
 }
-
-}  // namespace
 
 int64_t rounds_of(const Schedule& plan, const Load& load) {
   return rounds(load.micro_batches, plan.options.world);
@@ -32,15 +28,12 @@ Totals totals_of(const Schedule& plan, const Load& load, int rank) {
   for (int64_t k = rank; k < load.micro_batches; k += plan.options.world) ++batches;
   totals.peak = totals.at_rest + memory.gathered + batches * load.input_bytes + (batches > 0 ? load.work_bytes : 0);
   auto sharers = static_cast<uint64_t>(load.ranks_here > 0 ? load.ranks_here : plan.options.world);
-  uint64_t held = load.sample_bytes + (memory.host + sharers - 1) / sharers;
-  totals.host = held;
-  totals.resident = totals.peak + held;
-  // A checkpoint holds master and two moments of every trainable element, fp32; rank 0 gathers it before it writes.
+  totals.host = load.sample_bytes + (memory.host + sharers - 1) / sharers + checkpoint_bytes(plan, rank);
+  totals.resident = totals.peak + totals.host;
   if (rank != 0) return totals;
-  uint64_t checkpoint = 3 * sizeof(float) * trainable_elements(plan);
-  totals.host += checkpoint;
-  totals.resident = held + std::max(totals.peak, totals.at_rest + checkpoint);
-  totals.disk = static_cast<uint64_t>(load.checkpoints + 1) * 3 * sizeof(float) * trainable_elements(plan);
+  uint64_t checkpoint = 0;
+  for (int r = 0; r < plan.options.world; ++r) checkpoint += checkpoint_bytes(plan, r);
+  totals.disk = static_cast<uint64_t>(load.checkpoints + 1) * checkpoint;
   return totals;
 }
 

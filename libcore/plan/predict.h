@@ -20,13 +20,16 @@ struct Load {
 };
 
 // Bytes. Peak: the most in tensors at one time, at rest included. Host: memory of this rank outside of tensors, its
-// part of what the ranks of a host keep together (Memory::host) included. Disk: the checkpoints kept, and one more
-// while it is written, on rank 0; zero on others.
+// part of what the ranks of a host keep together (Memory::host) and the copy that a checkpoint is written from
+// included. Disk: the checkpoints kept, and one more while it is written, on rank 0; zero on others.
 struct Totals {
   uint64_t at_rest = 0, peak = 0, host = 0, disk = 0;
-  uint64_t resident = 0;  // the most in RAM at one time: a step and a checkpoint do not meet
+  uint64_t resident = 0;  // the most in RAM at one time: a step, while a checkpoint is written
 };
 Totals totals_of(const Schedule& plan, const Load& load, int rank);
+// What a rank writes of a checkpoint: master and two moments, fp32, of each element that it owns. It holds a copy of
+// them while they are written and steps go on.
+uint64_t checkpoint_bytes(const Schedule& plan, int rank);
 
 // What one step makes a rank receive. The exact fold gives every rank all gradients of its own intervals.
 struct Traffic {

@@ -2,12 +2,17 @@
 #include "run/training.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/present.h"
+#include "ckpt/as_published.h"
+#include "comm/agree.h"
 #include "comm/trace.h"
 #include "run/device.h"
 #include "tensor/threads.h"
@@ -19,6 +24,7 @@ namespace sf::run {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr Seconds kSeen{5}, kOthersLook{120};
 
 // "memory of rank 1, MiB: at rest 4.10 (plan 4.10), peak 18.00 (plan 18.20), resident 21.30 (plan 18.20)"
 std::string memory_line(const train::MemoryUse& use, size_t rank) {
@@ -49,6 +55,22 @@ Json memory_json(const std::vector<train::MemoryUse>& ranks) {
   return list;
 }
 
+// Ranks write checkpoints together: each must see what rank 0 has just written into the run's directory. A network file
+// system may remember for a while what was there.
+void check_shared(comm::Group& group, const fs::path& dir) {
+  const comm::Call call{"run directory", Deadline::after(kOthersLook)};
+  auto lock = [&] { return is_present(dir / ".lock") ? xxh3_64(read_file(dir / ".lock")) : 0; };
+  uint64_t wanted = lock();
+  group.broadcast(std::as_writable_bytes(std::span(&wanted, 1)), 0, call);
+  comm::agree(group, call, [&] {
+    for (Deadline patience = Deadline::after(kSeen); lock() != wanted && !patience.passed();) usleep(50'000);
+    SF_CHECK(lock() == wanted, Exit::kCantCreate,
+             "{} is not the directory that rank 0 sees there, and all ranks write checkpoints to it; choose an -o on a "
+             "file system that they share",
+             fs::absolute(dir).string());
+  });
+}
+
 }  // namespace
 
 RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocation.get("output")) {
@@ -57,7 +79,9 @@ RunDir::RunDir(app::Invocation& invocation, comm::Group& group) : path_(invocati
     tool::refuse_what_is_no_run(path_);
     made_ = NewDirs(path_);
     lock_ = DirLock::acquire(path_, invocation.command_line());
+    ckpt::remove_unfinished(path_);
   });
+  check_shared(group, path_);
   resume_ = tool::resume_point(invocation, path_);
 }
 

@@ -24,8 +24,8 @@ namespace sf::run {
 // The directory of a run: owned by one run at a time (73 names the owner), with the checkpoint to go on from.
 class RunDir {
  public:
-  // Every rank calls it. --resume auto: the newest verified checkpoint, if any; PATH: that one; none (default): a run
-  // that holds checkpoints already is refused (73).
+  // Every rank calls it, and must see the same directory (73). --resume auto: the newest verified checkpoint, if any;
+  // PATH: that one; none (default): a run that holds checkpoints already is refused (73).
   RunDir(app::Invocation& invocation, comm::Group& group);
   RunDir(const RunDir&) = delete;
   const std::filesystem::path& path() const { return path_; }

@@ -159,6 +159,7 @@ std::string memory_text(const PlanReport& report) {
   row("at rest", [&](size_t r) { return report.totals[r].at_rest; });
   row("  micro-batches, work", [&](size_t r) { return report.totals[r].peak - report.totals[r].at_rest; });
   row("peak allocated", [&](size_t r) { return report.totals[r].peak; });
+  row("  copy of a checkpoint", [&](size_t r) { return plan::checkpoint_bytes(report.schedule, static_cast<int>(r)); });
   row("host, outside tensors", [&](size_t r) { return report.totals[r].host; });
   row("disk, checkpoints", [&](size_t r) { return report.totals[r].disk; });
   row("most in memory at one time", [&](size_t r) { return report.totals[r].resident; });

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,7 +15,9 @@
 #include "base/json.h"
 #include "base/shape.h"
 #include "ckpt/checkpoint.h"
+#include "comm/group.h"
 #include "engine/engine.h"
+#include "train/shares.h"
 
 namespace sf::train {
 
@@ -43,10 +46,10 @@ struct CheckpointOptions {
   uint64_t seed = 0;
   int64_t keep = 0;         // newest checkpoints kept; 0: all
   std::string best;         // "loss" or "acc": the metric by which RUN/best names one, which stays; empty: none
-  double deadline_s = 600;  // gathering, writing, reading back
+  double deadline_s = 600;  // of a wait for another rank, over the time that its bytes take
 };
 
-// When a save returns: once the pieces are copied, or once everything is on disk.
+// When a save returns: once this rank's part is copied, or once everything is on disk.
 enum class Saved { kCopied, kPublished };
 
 class Checkpoints {
@@ -58,12 +61,12 @@ class Checkpoints {
 
   // A window's metrics; a checkpoint's score is the mean of `best` over the windows since the one before it.
   void note(std::span<const std::pair<std::string, double>> metrics);
-  // Every rank calls it. Pieces go to rank 0, which publishes RUN/step-N (weights in fp32 under their Hugging Face
-  // names and the buffers in model.safetensors, moments in optimizer.safetensors) and moves RUN/latest. A kill at any
-  // instant leaves the old checkpoint or the new one. If writing fails, every rank throws rank 0's error: with kCopied
-  // when it next saves, for a thread of rank 0 writes while steps go on, one checkpoint at a time. A step-N left
-  // by a run that was continued from before N is replaced. If this step was the last one saved, or loaded from RUN,
-  // only RUN/latest is made to name it.
+  // Every rank calls it, with one RUN for all. Each writes what it owns into RUN/step-N (weights in fp32 under their
+  // Hugging Face names and the buffers in model.safetensors, moments in optimizer.safetensors); rank 0 reads all of it
+  // back, publishes it and moves RUN/latest. A kill at any instant leaves the old checkpoint or the new one. If one
+  // rank's writing fails, every rank throws its error: with kCopied when it next saves, for a thread of each rank
+  // writes from a copy while steps go on, one checkpoint at a time. A step-N left by a run that was continued from
+  // before N is replaced. If this step was the last one saved, or loaded from RUN, only RUN/latest is made to name it.
   std::filesystem::path save(engine::Engine& engine, const Progress& progress, Saved until = Saved::kPublished);
   // Fills trainable parameters and moments of this rank; frozen parameters other than `also_frozen` are the caller's.
   // kData if a tensor is missing or has another shape.
@@ -73,18 +76,27 @@ class Checkpoints {
   const std::filesystem::path& last() const { return last_; }
 
  private:
-  std::filesystem::path publish(const std::vector<NamedTensor>& gathered, const Progress& progress,
-                                std::optional<double> score) const;
+  // What a checkpoint says of its run.
+  struct Record {
+    Progress progress;
+    std::optional<double> score;
+    std::string name() const { return "step-" + std::to_string(progress.step); }
+  };
+  Shares shares(engine::Engine& engine);
+  void write(const Shares& shares, const Record& record);
+  void reserve(ckpt::Publisher& publisher, const Shares& shares) const;
+  void publish(ckpt::Publisher& publisher, const ckpt::Parts& parts, const Record& record) const;
   void name_best(const std::string& name, double score) const;
   void rotate(int64_t newest) const;
-  void write(const std::vector<NamedTensor>& gathered, const Progress& progress, std::optional<double> score);
-  void settle(comm::Group& group);
+  void settle();
   CheckpointOptions options_;
   std::filesystem::path last_;
   double noted_ = 0;  // sum of the metric over `windows_`
   int64_t windows_ = 0;
   int64_t last_step_ = -1, writing_step_ = -1;
-  std::exception_ptr error_;  // of the writer; read once it is joined
+  std::vector<NamedTensor> fixed_;        // buffers and `also_frozen`, whole, on rank 0
+  std::unique_ptr<comm::Group> writers_;  // of the writing threads, once there is one; ends after writer_
+  std::exception_ptr error_;              // of the writer; read once it is joined
   std::thread writer_;
 };
 

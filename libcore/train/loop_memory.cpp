@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "plan/predict.h"
 #include "tensor/memory.h"
 #include "train/loop.h"
 
@@ -18,9 +19,10 @@ void Loop::note_work(const std::vector<data::Batch>& batches, const std::vector<
     bool works = !batches[i].empty() && objective_.trains(counts[i]);
     most = std::max(most, inputs + (works ? options_.work_bytes(batches[i].tensors) : 0));
   }
+  uint64_t checkpoint_bytes = plan::checkpoint_bytes(engine_.schedule(), engine_.group().rank());
   uint64_t peak = engine_.predicted().peak_allocated + options_.constant_bytes + most;
   memory_.peak_predicted = std::max(memory_.peak_predicted, peak);
-  memory_.resident_predicted = memory_.peak_predicted + options_.sample_bytes;
+  memory_.resident_predicted = memory_.peak_predicted + options_.sample_bytes + checkpoint_bytes;
 }
 
 void Loop::note_memory() {

@@ -32,6 +32,25 @@ done
 "${train[@]}" --ranks 1 -o cut >/dev/null 2>err || { cat err; die "resume on one rank"; }
 cmp <(losses whole) <(losses cut) || die "losses of the resumed run differ"
 [ "$(digest whole/latest)" = "$(digest cut/latest)" ] || die "weights of the resumed run differ"
+# A rank that is killed while ranks write checkpoints ends them all with 69 and leaves one that is whole; the next run
+# finds nothing in its way.
+struck=0
+for victim in 0 1 0 1; do
+  "${train[@]}" --ranks 2 --set training.checkpoint_every=1 -o killed >/dev/null 2>err.killed &
+  pid=$!
+  before=$(readlink killed/latest || true)
+  for _ in $(seq 600); do [ "$(readlink killed/latest || true)" != "$before" ] && break; sleep 0.01; done
+  sleep 0.0$((RANDOM % 9))
+  kill -KILL "$(pgrep -P $pid | sed -n $((victim + 1))p)" 2>/dev/null || true
+  rc=0; wait $pid || rc=$?
+  [ $rc = 69 ] && struck=$((struck + 1))
+  [ $rc = 69 ] || [ $rc = 0 ] || { cat err.killed; die "rank $victim killed: status $rc"; }
+  sf-shard verify killed/latest >/dev/null || die "rank $victim killed: latest is not whole"
+done
+[ $struck -ge 2 ] || die "no kill met the run in the middle"
+"${train[@]}" --ranks 2 -o killed >/dev/null 2>err || { cat err; die "resume after kills"; }
+[ "$(digest whole/latest)" = "$(digest killed/latest)" ] || die "weights of the run whose ranks were killed differ"
+[ "$(find killed -name '.step-*' | wc -l)" = 0 ] || die "something of a killed save is left"
 # A second trainer in the same directory is refused, and says who owns it.
 "${train[@]}" --ranks 1 -o busy >/dev/null 2>err &
 pid=$!

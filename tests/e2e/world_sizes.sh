@@ -27,6 +27,19 @@ for run in gloo torchrun; do
   cmp losses1 losses.other || die "losses of $run differ from W=1"
   [ "$(digest run1/latest)" = "$(digest $run/latest)" ] || die "weights of $run differ from W=1"
 done
+# Ranks write checkpoints together: a directory that they do not share is refused, before anything is there.
+apart() {
+  mkdir at$1
+  (cd at$1 && RANK=$1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port sf-train eagle3 -c ../run.toml \
+    --draft ../draft0 --from ../feats -o apart) >/dev/null 2>err$1
+}
+apart 1 & other=$!
+rc=0; apart 0 || rc=$?
+[ $rc = 73 ] || { cat err0; die "two directories: status $rc on rank 0"; }
+rc=0; wait $other || rc=$?
+[ $rc = 73 ] || { cat err1; die "two directories: status $rc on rank 1"; }
+cp err1 err && says "at1/apart is not the directory that rank 0 sees"
+[ "$(ls -A at0 at1 | grep -c apart)" = 0 ] || die "something was left of a run in two directories"
 # Layouts, and what is traded for memory or time, change where bytes lie and nothing else.
 train --ranks 2 -o copies --set shard.backend=replicate \
   --set engine.prefetch=1 --set engine.poison=true >/dev/null 2>err || { cat err; die copies; }

@@ -38,21 +38,23 @@ TEST(Predict, ARankWithoutAMicroBatchComputesNothing) {
   EXPECT_EQ(totals.peak, totals.at_rest);
 }
 
-TEST(Predict, ACheckpointIsGatheredBetweenStepsOnRankZero) {
+TEST(Predict, EveryRankHoldsACopyOfItsPartWhileACheckpointIsWritten) {
   Schedule plan = toy(2);
-  Totals totals = totals_of(plan, {.micro_batches = 2, .input_bytes = 64, .sample_bytes = 10}, 0);
-  EXPECT_EQ(totals.resident, 10 + std::max(totals.peak, totals.at_rest + 3 * sizeof(float) * 36));
-  EXPECT_EQ(totals_of(plan, {.micro_batches = 2, .input_bytes = 64, .sample_bytes = 10}, 1).resident,
-            totals_of(plan, {.micro_batches = 2, .input_bytes = 64}, 1).peak + 10);
+  EXPECT_EQ(checkpoint_bytes(plan, 0) + checkpoint_bytes(plan, 1), 3 * sizeof(float) * 36);
+  for (int rank : {0, 1}) {
+    Totals totals = totals_of(plan, {.micro_batches = 2, .input_bytes = 64, .sample_bytes = 10}, rank);
+    EXPECT_EQ(totals.host, 10 + checkpoint_bytes(plan, rank));
+    EXPECT_EQ(totals.resident, totals.peak + totals.host);
+  }
 }
 
 TEST(Predict, WhatAHostKeepsOnceIsShared) {
   Schedule plan = toy(2);
   plan.memory[1].host = 101;
   Load load{.micro_batches = 2, .sample_bytes = 10};
-  EXPECT_EQ(totals_of(plan, load, 1).host, 10U + 51);
+  EXPECT_EQ(totals_of(plan, load, 1).host, 10 + 51 + checkpoint_bytes(plan, 1));
   load.ranks_here = 1;
-  EXPECT_EQ(totals_of(plan, load, 1).resident, totals_of(plan, load, 1).peak + 111);
+  EXPECT_EQ(totals_of(plan, load, 1).resident, totals_of(plan, load, 1).peak + 111 + checkpoint_bytes(plan, 1));
 }
 
 TEST(Predict, OneRankReceivesNothing) {
