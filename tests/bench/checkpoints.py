@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checkpoints against cp and plain reads: sf-init model of 2 GiB, sf-shard verify, save and load,
-opening a file of 10,000 tensors.
+opening a file of 10,000 tensors; steps of two ranks while a checkpoint is written.
 
 checkpoints.py BUILD [GIB] [REPEAT]: runs alone; bench(a, work, rows) is called by run.py. Cold: the source's pages are
 dropped with POSIX_FADV_DONTNEED before each run. Memory: what sf-init says of its own high-water mark.
@@ -139,6 +139,39 @@ def bench_files(rows, build, work, repeat):
     rows.append({"name": "10,000 tensors opened", "unit": "s", "ours": said["opened"], "goal": "<= 0.005"})
 
 
+def bench_overlap(rows, build, work, gib=0.2, every=8, saves=6):
+    """Steps of 2 ranks during which a checkpoint is written, beside those during which none is."""
+    make_model(work / "small", gib)
+    timed([build / "bin/sf-init", "model", work / "small", "-o", work / "target"])
+    words = "the cat and dog in on an inner theory thunder runs over other then land sand".split()
+    rng = random.Random(5)
+    with open(work / "chats.jsonl", "w") as out:
+        for i in range(2 * every * (saves + 1)):
+            turns = [{"role": role, "content": " ".join(rng.choice(words) for _ in range(40))} for role in ("user", "assistant")]
+            out.write(json.dumps({"id": str(i), "messages": turns}) + "\n")
+    steps = every * saves + every // 2
+    settings = {"batch_size": 1, "micro_batches": 2, "max_steps": steps, "checkpoint_every": every, "keep_checkpoints": saves + 2,
+                "learning_rate": 1e-6}
+    command = [build / "bin/sf-train", "sft", "--target", work / "target", "--data", work / "chats.jsonl", "--ranks", "2", "-o", work / "run"]
+    timed(command + [f"--set=training.{key}={value}" for key, value in settings.items()])
+    ended = {r["step"]: r["t"] for r in map(json.loads, open(work / "run/metrics.jsonl")) if "loss" in r}
+    spans = [(ended[s], os.stat(work / f"run/step-{s}").st_ctime) for s in range(every, every * saves + 1, every)]
+    during, between = [], []
+    for step in range(3, steps + 1):
+        begin, end = ended[step - 1], ended[step]
+        (during if any(begin < b and a < end for a, b in spans) else between).append(end - begin)
+    size = sum(f.stat().st_size for f in (work / f"run/step-{every}").iterdir())
+    saved = statistics.median(b - a for a, b in spans)
+    value = statistics.median(during) / statistics.median(between)
+    print(f"{'steps while a checkpoint is written':34} {statistics.median(during):.3f} s (n = {len(during)}, most {max(during):.3f})  others"
+          f" {statistics.median(between):.3f} s (n = {len(between)}, most {max(between):.3f})  ratio {value:.2f}  (goal <= 1.15);"
+          f" {size / 2**30:.2f} GiB saved in {saved:.1f} s")
+    rows.append({"name": "steps while a checkpoint is written, 2 ranks", "unit": "s", "ours": during, "peer": between,
+                 "peer_name": "other steps", "ratio": value, "goal": "<= 1.15"})
+    for folder in ("small", "target", "run"):
+        shutil.rmtree(work / folder)
+
+
 def bench(a, work, rows, gib=2):
     source = work / "hf"
     make_model(source, gib)
@@ -147,6 +180,7 @@ def bench(a, work, rows, gib=2):
     bench_verify(rows, a.build, work, source, a.repeat)
     bench_files(rows, a.build, work, a.repeat)
     shutil.rmtree(source)
+    bench_overlap(rows, a.build, work)
 
 
 if __name__ == "__main__":
