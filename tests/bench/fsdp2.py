@@ -86,12 +86,12 @@ def draft_of(draft, features):
             f"training.unroll={UNROLL}", "--set", "shard.frozen_tables=embed_tokens=rows"]
 
 
-def ours(a, what, dtype, steps, ranks, work):
+def ours(a, what, dtype, steps, ranks, work, threads=1):
     run = work / f"run{time.monotonic_ns()}"
     started = time.time()
     child = subprocess.Popen(
         [a.build / "bin/sf-train", *what, "--ranks", str(ranks), "-o", run, "-q",
-         "--set", f"engine.compute_dtype={dtype}", "--set", "engine.threads=1", "--set", f"training.micro_batches={ranks}",
+         "--set", f"engine.compute_dtype={dtype}", "--set", f"engine.threads={threads}", "--set", f"training.micro_batches={ranks}",
          "--set", f"training.max_steps={steps}", "--set", "training.total_steps=1000", "--set", "training.epochs=1000",
          "--set", "training.max_grad_norm=0", "--set", "training.learning_rate=1e-5"],
         stdout=subprocess.DEVNULL)
@@ -175,13 +175,12 @@ def ratio(name, mine, peers, goal, unit):
     return value
 
 
-def make_draft(a, work):
-    """The draft of shape C, of a random target of its sizes, and features for it."""
+def write_model(folder, shape):
+    """A random Hugging Face directory of a model of this shape."""
     sys.path.insert(0, str(HERE.parent / "support"))
     import make_tiny_model
     import numpy
     import safetensors.numpy
-    import tables
 
     def write(path, shapes, rng):
         values = numpy.random.default_rng(rng.randrange(2**32))
@@ -189,7 +188,14 @@ def make_draft(a, work):
                                      for name, shape in shapes.items()}, path)
 
     make_tiny_model.write_safetensors = write
-    make_tiny_model.main(["", str(work / "hf"), *(f"{key}={value}" for key, value in DRAFT.items())])
+    make_tiny_model.main(["", str(folder), *(f"{key}={value}" for key, value in shape.items())])
+
+
+def make_draft(a, work):
+    """The draft of shape C, of a random target of its sizes, and features for it."""
+    import tables
+
+    write_model(work / "hf", DRAFT)
     tables.write_chats(work / "c.jsonl", 8)
     quiet = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     subprocess.run([a.build / "bin/sf-init", "model", work / "hf", "-o", work / "c-target"], **quiet)
