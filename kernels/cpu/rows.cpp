@@ -56,11 +56,6 @@ void soft_loss(const SoftLoss& op, SoftRow* out, const Parallel& parallel) {
   pieces(parallel, op.rows, op.width, 1, [&](size_t b, size_t e) { table().soft_loss(op, out, b, e); });
 }
 
-void soft_loss_backward(const SoftLoss& op, const SoftRow* rows, float scale, void* dz, const Parallel& parallel) {
-  pieces(parallel, op.rows, op.width, 1,
-         [&](size_t b, size_t e) { table().soft_loss_backward(op, rows, scale, dz, b, e); });
-}
-
 void label_loss(const LabelLoss& op, LabelRow* seen, const Parallel& parallel) {
   pieces(parallel, op.rows, op.width, 1, [&](size_t b, size_t e) { table().label_loss(op, seen, b, e); });
 }

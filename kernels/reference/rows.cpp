@@ -94,8 +94,9 @@ void hard_loss(const HardLoss& op, HardRow* out) {
 
 void soft_loss(const SoftLoss& op, SoftRow* out) {
   for (size_t r = 0; r < op.rows; ++r) {
-    auto z = [&](size_t i) { return static_cast<double>(get(op.z_type, op.z, r * op.width + i)); };
-    auto t = [&](size_t i) { return static_cast<double>(get(op.t_type, op.t, r * op.width + i)); };
+    const size_t teacher = static_cast<size_t>(op.teacher[r]);
+    auto z = [&](size_t i) { return static_cast<double>(op.z[r * op.width + i]); };
+    auto t = [&](size_t i) { return static_cast<double>(op.t[teacher * op.width + i]); };
     SoftRow row;
     for (size_t i = 1; i < op.width; ++i) {
       if (z(i) > z(static_cast<size_t>(row.argmax))) row.argmax = static_cast<int32_t>(i);
@@ -104,13 +105,18 @@ void soft_loss(const SoftLoss& op, SoftRow* out) {
     for (size_t i = 0; i < op.width; ++i) z_total += std::exp(z(i)), t_total += std::exp(t(i));
     for (size_t i = 0; i < op.width; ++i) {
       dot += std::exp(t(i)) / t_total * (z(i) - std::log(z_total));
-      if (op.target_lse) common += std::fmin(std::exp(z(i)) / z_total, std::exp(t(i) - op.target_lse[r]));
+      if (op.target_lse) common += std::fmin(std::exp(z(i)) / z_total, std::exp(t(i) - op.target_lse[teacher]));
     }
     if (op.weight[r] != 0) {
+      row.nll = static_cast<float>(-dot);
       row.loss = static_cast<float>(-dot * op.weight[r]);
       row.acceptance = static_cast<float>(common);
     }
     out[r] = row;
+    for (size_t i = 0; i < op.width && op.gradient; ++i) {
+      const double q = std::exp(z(i)) / z_total, p = std::exp(t(i)) / t_total;
+      put(op.type, op.z + r * op.width, i, static_cast<float>(op.weight[r] * (q - p)));
+    }
   }
 }
 

@@ -16,12 +16,13 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/slices.h"
 #include "ops/attention.h"
 #include "ops/linear.h"
+#include "ops/linear_soft_cross_entropy.h"
 #include "ops/norm.h"
 #include "ops/recompute.h"
 #include "ops/rope.h"
-#include "ops/soft_cross_entropy.h"
 #include "ops/swiglu.h"
 #include "tensor/device.h"
 
@@ -85,9 +86,9 @@ Layout lay_out(const Tensors& in, const Eagle3Vocabulary& vocabulary, const Eagl
   return layout;
 }
 
-// What the teacher says about each label: the target's logits on the draft vocabulary, its top-1 and log-sum-exp.
+// What the teacher says about each label: its state, top-1 and log-sum-exp.
 struct Teacher {
-  at::Tensor logits, top1, lse;
+  at::Tensor states, top1, lse;
 };
 
 struct Setup {
@@ -116,24 +117,18 @@ class Unroll {
 
   Tensors run(bool traced) {
     std::vector<at::Tensor> hidden, rows;
-    std::vector<int64_t> counts;
     for (int k = 0; k < options_.unroll && !layout_.step_rows[k].empty(); ++k) {
       hidden.push_back(step(hidden.empty() ? at::Tensor() : hidden.back(), k));
       rows.push_back(tensor::select(hidden.back(), 0, index_of(layout_.step_rows[k])));
-      counts.push_back(rows.back().size(0));
     }
-    // One head product for all steps: its weight, the largest parameter, is read once and gets one gradient.
-    std::vector<at::Tensor> logits = draft_logits(at::cat(rows, 0)).split_with_sizes(counts, 0);
-    Teacher teacher = ask_teacher();
-    at::Tensor weights = in_.at("step_weights"), sums = at::zeros({options_.unroll, 3}, at::kDouble), loss;
     Tensors out;
-    for (size_t k = 0; k < logits.size(); ++k) {
-      at::Tensor term = judge(logits[k], teacher, k, sums).mul(weights.select(0, static_cast<int64_t>(k)));
-      loss = loss.defined() ? loss.add(term) : term;
-      if (traced) trace(out, hidden[k], logits[k], k);
-    }
-    out["loss"] = loss;
-    out["step_sums"] = sums;
+    for (size_t k = 0; traced && k < rows.size(); ++k) trace(out, hidden[k], draft_logits(rows[k]), k);
+    // All steps at once: the head, the largest parameter, is read once and gets one gradient.
+    const at::Tensor all = at::cat(rows, 0);
+    rows.clear();
+    Judged judged = judge(all);
+    out["loss"] = judged.loss;
+    out["step_sums"] = judged.sums;
     return out;
   }
 
@@ -188,8 +183,7 @@ class Unroll {
       teacher.lse.mutable_data_ptr<float>()[n] = lse.const_data_ptr<float>()[next];
     }
     at::Tensor states = state.index_select(0, index_of(from)).mul(known.to(state.scalar_type()));
-    const at::Tensor& head = parameter(arch::kTargetHead);
-    teacher.logits = ops::linear(tensor::beside(states.detach(), head), head.detach());
+    teacher.states = tensor::beside(states.detach(), parameter(arch::kTargetHead));
     return teacher;
   }
 
@@ -291,48 +285,110 @@ class Unroll {
     return feed_forward(hidden.add(attend(input, k)));
   }
 
+  at::Tensor head_input(const at::Tensor& rows) const { return draft_.norm_output ? norm(rows, "norm") : rows; }
   at::Tensor draft_logits(const at::Tensor& rows) const {
-    return ops::linear(draft_.norm_output ? norm(rows, "norm") : rows, parameter("lm_head.weight"));
+    return ops::linear(head_input(rows), parameter("lm_head.weight"));
   }
 
-  // The step's numerator (differentiable); fills row k of the sums.
-  at::Tensor judge(const at::Tensor& logits, const Teacher& all, size_t k, at::Tensor& sums) const {
-    Teacher teacher = all;
-    if (layout_.step_labels[k].size() != layout_.labels.size()) {
-      at::Tensor which = index_of(layout_.step_labels[k]);
-      teacher = {tensor::select(all.logits, 0, which), all.top1.index_select(0, which), all.lse.index_select(0, which)};
-    }
-    Judged judged = options_.lk.type == LkLoss::Type::kNone ? cross_entropy(logits, teacher) : lk(logits, teacher);
-    at::Tensor best = tensor::on_host(judged.best), target_id = best.add(vocabulary_.d2t.index_select(0, best));
-    double* row = sums.mutable_data_ptr<double>() + 3 * k;
-    row[0] = judged.loss.item<double>();
-    row[1] = static_cast<double>(target_id.eq(teacher.top1).sum().item<int64_t>());
-    row[2] = judged.acceptance.to(at::kDouble).sum().item<double>();
-    return judged.loss;
-  }
-
-  struct Judged {
-    at::Tensor loss, best, acceptance;
+  // What became of every judged row, step by step; a step's rows are one run of them.
+  struct Verdicts {
+    at::Tensor loss;                  // differentiable; weighs each step as it wants
+    at::Tensor each, best, accepted;  // [R]: a row's share of its step's sum, the draft's first choice, acceptance
   };
-  Judged cross_entropy(const at::Tensor& logits, const Teacher& teacher) const {
-    at::Tensor mask = at::full({logits.size(0)}, 1, at::kFloat);
-    ops::SoftCrossEntropy judged = ops::soft_cross_entropy(logits, teacher.logits, teacher.lse, mask);
-    return {judged.loss, judged.argmax, judged.acceptance};
+  struct Judged {
+    at::Tensor loss, sums;
+  };
+
+  Judged judge(const at::Tensor& rows) const {
+    const Teacher teacher = ask_teacher();
+    at::Tensor step_weights = tensor::on_host(in_.at("step_weights")).to(at::kFloat).contiguous();
+    std::vector<int64_t> label_of;
+    std::vector<float> weight_of;
+    for (size_t k = 0; k < layout_.step_labels.size(); ++k) {
+      label_of.insert(label_of.end(), layout_.step_labels[k].begin(), layout_.step_labels[k].end());
+      weight_of.resize(label_of.size(), step_weights.const_data_ptr<float>()[k]);
+    }
+    at::Tensor labels = index_of(label_of), weights = at::empty({std::ssize(weight_of)}, at::kFloat);
+    std::ranges::copy(weight_of, weights.mutable_data_ptr<float>());
+    const Verdicts found = options_.lk.type == LkLoss::Type::kNone
+                               ? cross_entropy(head_input(rows), teacher, labels, weights)
+                               : lk(head_input(rows), teacher, labels, weights);
+    return {found.loss, sums(found, teacher.top1.index_select(0, labels))};
   }
 
-  Judged lk(const at::Tensor& logits, const Teacher& teacher) const {
-    at::Tensor alpha = acceptance(logits, teacher.logits, tensor::beside(teacher.lse, logits)), rates = alpha.detach();
-    double rest = 1;
-    if (options_.reference_quirks && options_.lk.type == LkLoss::Type::kLambda) {
-      // One weight for all, and the acceptance divided by the rows it is of while the cross-entropy's divisor is B * S.
-      alpha = alpha.mean().view({1});
-      rest = static_cast<double>(layout_.rows * layout_.width);
+  at::Tensor sums(const Verdicts& found, const at::Tensor& wanted) const {
+    at::Tensor all = at::zeros({options_.unroll, 3}, at::kDouble), best = tensor::on_host(found.best);
+    at::Tensor agreed = best.add(vocabulary_.d2t.index_select(0, best)).eq(wanted);
+    at::Tensor each = tensor::on_host(found.each).contiguous(), accepted = tensor::on_host(found.accepted).contiguous();
+    int64_t row = 0;
+    for (size_t k = 0; k < layout_.step_labels.size(); ++k) {
+      double* sum = all.mutable_data_ptr<double>() + 3 * k;
+      for (const int64_t end = row + std::ssize(layout_.step_labels[k]); row < end; ++row) {
+        sum[0] += double{each.const_data_ptr<float>()[row]};
+        sum[1] += agreed.const_data_ptr<bool>()[row];
+        sum[2] += double{accepted.const_data_ptr<float>()[row]};
+      }
     }
-    Judged judged{lk_rows(options_.lk, alpha).sum().mul(rest), logits.argmax(1), rates};
-    if (!options_.lk.asks_cross_entropy()) return judged;
-    at::Tensor weights = lk_cross_entropy_weights(options_.lk, alpha).expand({logits.size(0)}).contiguous();
-    judged.loss = judged.loss.add(ops::soft_cross_entropy(logits, teacher.logits, teacher.lse, weights, false).loss);
-    return judged;
+    return all;
+  }
+
+  ops::LinearSoftCrossEntropy against(const at::Tensor& x, const Teacher& teacher, const at::Tensor& labels,
+                                      const at::Tensor& weights, bool metrics) const {
+    return ops::linear_soft_cross_entropy(
+        x, parameter("lm_head.weight"),
+        {teacher.states, parameter(arch::kTargetHead), metrics ? teacher.lse : at::Tensor(), labels}, weights);
+  }
+
+  Verdicts cross_entropy(const at::Tensor& x, const Teacher& teacher, const at::Tensor& labels,
+                         const at::Tensor& weights) const {
+    const ops::LinearSoftCrossEntropy found = against(x, teacher, labels, weights, true);
+    return {found.loss, found.nll, found.argmax, found.acceptance};
+  }
+
+  // Acceptance of each row, differentiable, and the draft's first choice.
+  std::vector<at::Tensor> acceptances(const at::Tensor& x, const Teacher& teacher, const at::Tensor& labels) const {
+    const int64_t slice = std::max(kSliceRows, kSliceBytes / (4 * draft_.draft_vocab));
+    const at::Tensor own = tensor::beside(labels, x), lse = tensor::beside(teacher.lse, x);
+    return in_slices({x, teacher.states.index_select(0, own), lse.index_select(0, own)},
+                     {parameter("lm_head.weight"), parameter(arch::kTargetHead)}, slice,
+                     [](const std::vector<at::Tensor>& rows, const std::vector<at::Tensor>& heads) {
+                       at::Tensor z = ops::linear(rows[0], heads[0]);
+                       at::Tensor t = ops::linear(rows[1].detach(), heads[1].detach());
+                       return std::vector<at::Tensor>{acceptance(z, t, rows[2]), z.detach().argmax(1)};
+                     });
+  }
+
+  Verdicts lk(const at::Tensor& x, const Teacher& teacher, const at::Tensor& labels, const at::Tensor& weights) const {
+    const std::vector<at::Tensor> seen = acceptances(x, teacher, labels);
+    std::vector<at::Tensor> each,
+        asked;  // of each step's rows: what alpha makes of them, what their cross-entropy weighs
+    at::Tensor loss;
+    int64_t row = 0;
+    for (const std::vector<int64_t>& step : layout_.step_labels) {
+      const int64_t count = std::ssize(step);
+      if (count == 0) break;
+      at::Tensor alpha = seen[0].narrow(0, row, count), part = lk_rows(options_.lk, alpha);
+      if (options_.reference_quirks && options_.lk.type == LkLoss::Type::kLambda) {
+        // One weight for all, and the acceptance divided by the rows it is of while the cross-entropy's divisor is B *
+        // S.
+        alpha = alpha.mean().view({1});
+        const double rest = static_cast<double>(layout_.rows * layout_.width) / static_cast<double>(count);
+        part = lk_rows(options_.lk, alpha).mul(rest).expand({count});
+      }
+      const at::Tensor term = part.sum().mul(weights.const_data_ptr<float>()[row]);
+      loss = loss.defined() ? loss.add(term) : term;
+      each.push_back(part.detach());
+      if (options_.lk.asks_cross_entropy())
+        asked.push_back(lk_cross_entropy_weights(options_.lk, alpha).expand({count}));
+      row += count;
+    }
+    Verdicts out{loss, tensor::on_host(at::cat(each)), seen[1], seen[0].detach()};
+    if (asked.empty()) return out;
+    const at::Tensor share = tensor::on_host(at::cat(asked));
+    const ops::LinearSoftCrossEntropy found = against(x, teacher, labels, share.mul(weights), false);
+    out.loss = out.loss.add(found.loss);
+    out.each = out.each.add(tensor::on_host(found.nll).mul(share));
+    return out;
   }
 
   void trace(Tensors& out, const at::Tensor& hidden, const at::Tensor& logits, size_t k) const {

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
@@ -15,8 +16,8 @@
 #include "model/rotary.h"
 #include "ops/attention.h"
 #include "ops/linear.h"
+#include "ops/linear_soft_cross_entropy.h"
 #include "ops/norm.h"
-#include "ops/soft_cross_entropy.h"
 #include "ops/swiglu.h"
 #include "tensor/device.h"
 
@@ -166,29 +167,31 @@ class Layer {
 Tensors head(const Setup& s, const Tensors& p, const Tensors& in) {
   const at::Tensor &rows = in.at("label_rows"), &from = in.at("teacher_rows"), &depths = in.at("label_depths");
   at::Tensor read = tensor::select(in.at("hidden." + std::to_string(s.draft.layers)), 0, rows);
-  at::Tensor z = ops::linear(ops::rms_norm(read, p.at("norm.weight"), s.draft.rms_eps), p.at("lm_head.weight"));
+  const at::Tensor x = ops::rms_norm(read, p.at("norm.weight"), s.draft.rms_eps),
+                   &target_head = p.at(arch::kTargetHead);
   // Beyond the row's end (reference quirk only) the teacher is the zero vector: all logits 0.
   at::Tensor known = from.ge(0), place = from.clamp_min(0), states = in.at("final_norm");
-  auto of = [&](const char* name) { return in.at(name).reshape({-1}).index_select(0, place); };
-  states = states.reshape({-1, states.size(2)}).index_select(0, place).mul(known.unsqueeze(1).to(states.scalar_type()));
-  at::Tensor teacher = ops::linear(tensor::beside(states.detach(), z), p.at(arch::kTargetHead).detach());
-  at::Tensor lse = of("target_lse").masked_fill(known.logical_not(), std::log(static_cast<double>(s.draft.vocab)));
-  at::Tensor top1 = of("target_top1").masked_fill(known.logical_not(), 0);
-  at::Tensor sums = at::zeros({s.options.depths, 3}, at::kDouble), loss;
-  for (int64_t lo = 0, hi = 0; lo < rows.size(0); lo = hi) {
-    int64_t depth = depths.const_data_ptr<int64_t>()[lo];
-    while (hi < rows.size(0) && depths.const_data_ptr<int64_t>()[hi] == depth) ++hi;
-    auto part = [&](const at::Tensor& t) { return t.narrow(0, lo, hi - lo); };
-    ops::SoftCrossEntropy judged =
-        ops::soft_cross_entropy(part(z), part(teacher), part(lse), at::ones({hi - lo}, at::kFloat));
-    at::Tensor best = tensor::on_host(judged.argmax), chosen = best.add(s.vocabulary.d2t.index_select(0, best));
-    double* row = sums.mutable_data_ptr<double>() + 3 * depth;
-    row[0] = judged.loss.item<double>();
-    row[1] = static_cast<double>(chosen.eq(part(top1)).sum().item<int64_t>());
-    row[2] = judged.acceptance.to(at::kDouble).sum().item<double>();
-    loss = loss.defined() ? loss.add(judged.loss) : judged.loss;
+  states = states.reshape({-1, states.size(2)}).detach();
+  at::Tensor lse = in.at("target_lse").reshape({-1}), top1 = in.at("target_top1").reshape({-1}).index_select(0, place);
+  if (!known.all().item<bool>()) {
+    place = place.masked_fill(known.logical_not(), states.size(0));
+    states = at::cat({states, at::zeros({1, states.size(1)}, states.options())});
+    lse = at::cat({lse, at::full({1}, std::log(static_cast<double>(s.draft.vocab)), lse.options())});
+    top1 = top1.masked_fill(known.logical_not(), 0);
   }
-  return {{"loss", loss.mul(tensor::beside(in.at("label_weight"), loss))}, {"depth_sums", sums}};
+  const ops::LinearSoftCrossEntropy judged = ops::linear_soft_cross_entropy(
+      x, p.at("lm_head.weight"), {tensor::beside(states, target_head), target_head, lse, place},
+      at::ones({rows.size(0)}, at::kFloat));
+  at::Tensor best = tensor::on_host(judged.argmax), chosen = best.add(s.vocabulary.d2t.index_select(0, best)).eq(top1);
+  at::Tensor nll = tensor::on_host(judged.nll), accepted = tensor::on_host(judged.acceptance);
+  at::Tensor sums = at::zeros({s.options.depths, 3}, at::kDouble);
+  for (int64_t row = 0; row < rows.size(0); ++row) {
+    double* sum = sums.mutable_data_ptr<double>() + 3 * depths.const_data_ptr<int64_t>()[row];
+    sum[0] += double{nll.const_data_ptr<float>()[row]};
+    sum[1] += chosen.const_data_ptr<bool>()[row];
+    sum[2] += double{accepted.const_data_ptr<float>()[row]};
+  }
+  return {{"loss", judged.loss.mul(tensor::beside(in.at("label_weight"), judged.loss))}, {"depth_sums", sums}};
 }
 
 }  // namespace

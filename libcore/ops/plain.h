@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "ops/linear_cross_entropy.h"
+#include "ops/linear_soft_cross_entropy.h"
 #include "ops/rope.h"
-#include "ops/soft_cross_entropy.h"
 #include "tensor/tensor.h"
 
 namespace sf::ops::plain {
@@ -22,11 +22,11 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
                      const std::optional<at::Tensor>& k_diagonal, const std::optional<at::Tensor>& v_diagonal,
                      const at::Tensor& ranges, double scale);
 
-SoftCrossEntropy soft_cross_entropy(const at::Tensor& z, const at::Tensor& t, const at::Tensor& target_lse,
-                                    const at::Tensor& mask, bool want_metrics);
 // Logits are held for a block of rows at a time and computed again for the gradient.
 LinearCrossEntropy linear_cross_entropy(const at::Tensor& x, const at::Tensor& w, const at::Tensor& labels,
                                         const at::Tensor& weight);
+LinearSoftCrossEntropy linear_soft_cross_entropy(const at::Tensor& x, const at::Tensor& w, const SoftTeacher& teacher,
+                                                 const at::Tensor& weight);
 
 // What a row has seen of the vocabulary so far, as in kernels::LabelRow; [R] each.
 struct LabelRows {

@@ -20,20 +20,6 @@
 
 namespace sf::ops::plain {
 
-SoftCrossEntropy soft_cross_entropy(const at::Tensor& z_in, const at::Tensor& t_in, const at::Tensor& target_lse,
-                                    const at::Tensor& mask_in, bool want_metrics) {
-  at::Tensor z = z_in.to(at::kFloat), t = t_in.detach().to(at::kFloat);
-  at::Tensor mask = tensor::beside(mask_in.detach().to(at::kFloat), z);
-  at::Tensor each = (at::softmax(t, 1) * at::log_softmax(z, 1)).sum(1).neg() * mask;
-  SoftCrossEntropy out;
-  out.loss = each.to(at::kDouble).sum().to(at::kFloat);
-  if (!want_metrics) return out;
-  at::Tensor lse = tensor::beside(target_lse.detach().to(at::kFloat), z).unsqueeze(1), ours = z.detach();
-  out.argmax = ours.argmax(1);
-  out.acceptance = at::minimum(at::softmax(ours, 1), (t - lse).exp()).sum(1) * mask.ne(0);
-  return out;
-}
-
 namespace {
 
 constexpr int64_t kBlockBytes = int64_t{256} << 20;  // of logits
@@ -63,6 +49,43 @@ LinearCrossEntropy linear_cross_entropy(const at::Tensor& x, const at::Tensor& w
   }
   if (losses.empty()) return {at::zeros({}, x.options().dtype(at::kFloat)), weight, labels};
   return {at::cat(losses).sum().to(at::kFloat), at::cat(nll), at::cat(argmax)};
+}
+
+namespace {
+
+// {loss F64 [1], nll, argmax, acceptance (where an lse is given)} of some rows.
+std::vector<at::Tensor> soft_block_loss(const at::Tensor& x, const at::Tensor& w, const SoftTeacher& teacher,
+                                        const at::Tensor& row_of, const at::Tensor& weight) {
+  at::Tensor z = at::linear(x.to(at::kFloat), w.to(at::kFloat)), seen = z.detach(), counts = weight.ne(0);
+  at::Tensor states = teacher.states.detach().index_select(0, row_of);
+  at::Tensor t = at::linear(states.to(at::kFloat), teacher.head.detach().to(at::kFloat));
+  at::Tensor nll = (at::softmax(t, 1) * at::log_softmax(z, 1)).sum(1).neg();
+  std::vector<at::Tensor> out{(nll * weight).to(at::kDouble).sum().view({1}), nll.detach() * counts, seen.argmax(1)};
+  if (!teacher.lse.defined()) return out;
+  at::Tensor lse = tensor::beside(teacher.lse.detach().to(at::kFloat), z).index_select(0, row_of).unsqueeze(1);
+  out.push_back(at::minimum(at::softmax(seen, 1), (t - lse).exp()).sum(1) * counts);
+  return out;
+}
+
+}  // namespace
+
+LinearSoftCrossEntropy linear_soft_cross_entropy(const at::Tensor& x, const at::Tensor& w, const SoftTeacher& teacher,
+                                                 const at::Tensor& weight_in) {
+  at::Tensor row_of = tensor::beside(teacher.row_of, x), weight = tensor::beside(weight_in, x);
+  int64_t block = std::max<int64_t>(1, kBlockBytes / (8 * w.size(0)));
+  std::vector<std::vector<at::Tensor>> parts(4);
+  for (int64_t lo = 0; lo < x.size(0); lo += block) {
+    int64_t count = std::min(block, x.size(0) - lo);
+    auto body = [teacher, of = row_of.narrow(0, lo, count),
+                 own = weight.narrow(0, lo, count)](const std::vector<at::Tensor>& given) {
+      return soft_block_loss(given[0], given[1], teacher, of, own);
+    };
+    std::vector<at::Tensor> found = recompute(body, {x.narrow(0, lo, count), w});
+    for (size_t i = 0; i < found.size(); ++i) parts[i].push_back(i == 0 ? found[i] : found[i].detach());
+  }
+  if (parts[0].empty()) return {at::zeros({}, x.options().dtype(at::kFloat)), weight, row_of, weight};
+  return {at::cat(parts[0]).sum().to(at::kFloat), at::cat(parts[1]), at::cat(parts[2]),
+          parts[3].empty() ? at::Tensor() : at::cat(parts[3])};
 }
 
 LabelRows nothing_seen(const at::Tensor& x) {

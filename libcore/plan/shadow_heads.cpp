@@ -8,7 +8,7 @@
 namespace sf::plan {
 namespace {
 
-constexpr int64_t kLogitBytes = int64_t{64} << 20;  // as ops/linear_cross_entropy.cpp
+constexpr int64_t kLogitBytes = int64_t{64} << 20;  // as ops/head_blocks.cpp
 constexpr int64_t kColumns = 2048;
 constexpr int64_t kPanel = 16;
 
@@ -57,25 +57,61 @@ Shade ShadowOps::vocabulary_head(const Shade& x, int64_t vocab, int64_t chunk) {
   return out[0];
 }
 
-Shade ShadowOps::linear_cross_entropy(const Shade& x, const Shade& table) {
+int64_t ShadowOps::head_block(int64_t rows, int64_t vocab) {
+  return std::min(std::clamp<int64_t>(kLogitBytes / (4 * vocab) / 2 * 2, 16, std::max<int64_t>(rows, 16)), rows);
+}
+
+// ops/head_blocks.h; `judge` is what looks at a block's logits.
+std::pair<Shade, Shade> ShadowOps::head_by_blocks(const Shade& x, const Shade& table,
+                                                  const std::function<void()>& judge) {
   int64_t n = x.shape[0], width = x.shape[1], vocab = table.shape[0];
   Dtype type = x.type;
   bool wide = type == Dtype::kF32, dx = x.needs_gradient(), dw = table.needs_gradient();
-  int64_t block = std::clamp<int64_t>(kLogitBytes / (4 * vocab) / 2 * 2, 16, std::max<int64_t>(n, 16));
-  int64_t some = std::min(block, n);
+  int64_t some = head_block(n, vocab);
+  bool many = n > some;
   Shade x_gradient, table_gradient;
   if (dx) x_gradient = tape_.make({n, width}, type);
   if (dw) table_gradient = tape_.make({vocab, width}, type);
-  {
-    Shade logits = tape_.make({some, vocab}, Dtype::kF32);
-    Shade panels = tape_.make({std::max(packed(kColumns, width, type), packed(width, kColumns, type))}, type);
-    Shades work;
-    if (dx || dw) work.push_back(tape_.make({n, width}, Dtype::kF32));
-    if (dw && !wide && n > block) work.push_back(tape_.make({vocab, width}, Dtype::kF32));
-    if (dx) work.push_back(tape_.make({some, width}, Dtype::kF32));
-    if (dw) work.push_back(tape_.make({packed(width, some, type)}, type));
-    if (dw && !wide && n <= block) work.push_back(tape_.make({kColumns, width}, Dtype::kF32));
-  }
+  Shade logits = tape_.make({some, vocab}, Dtype::kF32);
+  Shade panels = tape_.make({std::max(packed(kColumns, width, type), packed(width, kColumns, type))}, type);
+  Shades work;
+  if (dx || dw) work.push_back(tape_.make({n, width}, Dtype::kF32));
+  if (dw && !wide && many) work.push_back(tape_.make({vocab, width}, Dtype::kF32));
+  judge();
+  if (dx) work.push_back(tape_.make({some, width}, Dtype::kF32));
+  if (dw) work.push_back(tape_.make({packed(width, some, type)}, type));
+  if (dw && !wide && !many) work.push_back(tape_.make({kColumns, width}, Dtype::kF32));
+  if (many) judge();
+  return {x_gradient, table_gradient};
+}
+
+Shade ShadowOps::linear_soft_cross_entropy(const Shade& x, const Shade& table, int64_t teacher_width,
+                                           int64_t teachers) {
+  int64_t n = x.shape[0], vocab = table.shape[0];
+  Dtype type = x.type;
+  // Rows in their teachers' order, and what is found of each.
+  Shade from = tape_.make({n}, Dtype::kI64), of = tape_.make({n}, Dtype::kI64), weights = tape_.make({n}, Dtype::kF32);
+  Shade ordered = tape_.make(x.shape, type);
+  ordered.node = x.node;
+  auto [x_gradient, table_gradient] = head_by_blocks(ordered, table, [&] {
+    Shade states = tape_.make({teachers, teacher_width}, type),
+          panels = tape_.make({packed(kColumns, teacher_width, type)}, type);
+    Shade logits = tape_.make({teachers, vocab}, Dtype::kF32);
+  });
+  ordered = {};
+  if (x_gradient.memory) x_gradient = tape_.make(x.shape, type);
+  Shade nll = tape_.make({n}, Dtype::kF32), argmax = tape_.make({n}, Dtype::kI64),
+        accepted = tape_.make({n}, Dtype::kF32);
+  Shades out{tape_.make({}, Dtype::kF32)};
+  tape_.record(out, {x, table}, [x_gradient, table_gradient](const Shades&) -> Shades {
+    return {x_gradient, table_gradient};
+  });
+  return out[0];
+}
+
+Shade ShadowOps::linear_cross_entropy(const Shade& x, const Shade& table) {
+  int64_t n = x.shape[0];
+  auto [x_gradient, table_gradient] = head_by_blocks(x, table, [] {});
   Shade nll = tape_.make({n}, Dtype::kF32), argmax = tape_.make({n}, Dtype::kI64);
   Shades out{tape_.make({}, Dtype::kF32)};
   tape_.record(out, {x, table}, [x_gradient, table_gradient](const Shades&) -> Shades {

@@ -10,7 +10,6 @@ namespace {
 
 constexpr int64_t kPanel = 16;   // rows of a packed weight side by side (kernels)
 constexpr int64_t kDimsOf = 16;  // attention fills head dims up to a multiple
-constexpr int64_t kSoftRow = 7;  // words the loss keeps of a row
 
 int64_t rows_of(const Shade& x) {
   return x.elements() / x.shape.back();
@@ -164,21 +163,6 @@ Shade ShadowOps::attend(const Shades& inputs) {
         return made;
       });
   return result[0];
-}
-
-Shade ShadowOps::soft_cross_entropy(const Shade& logits, const Shade& teacher, bool metrics) {
-  int64_t n = logits.shape[0];
-  Shade mask = tape_.make({n}, Dtype::kF32), rows = tape_.make({n, kSoftRow}, Dtype::kI32);
-  Shades out{tape_.make({}, Dtype::kF32)};
-  tape_.record(out, {logits},
-               [this, z = logits.detached(), t = teacher.detached(), mask, rows](const Shades&) -> Shades {
-                 return {tape_.make(z.shape, z.type)};
-               });
-  if (!metrics) return out[0];
-  // Argmax, acceptance, their targets.
-  Shade argmax = tape_.make({n}, Dtype::kI64), acceptance = tape_.make({n}, Dtype::kF32);
-  Shade ids = tape_.make({n}, Dtype::kI64), sum = tape_.make({n}, Dtype::kI64);
-  return out[0];
 }
 
 Shade ShadowOps::index_select(const Shade& x, int64_t rows) {

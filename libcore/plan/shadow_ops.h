@@ -3,6 +3,7 @@
 // back. A change there that moves memory is a change here; tests hold both against the allocator.
 #pragma once
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "plan/tape.h"
@@ -35,8 +36,9 @@ class ShadowOps {
   Shade head_loss(const Shade& x, int64_t vocab, int64_t chunk);
   Shade head_gradient(const Shade& x, int64_t vocab, int64_t chunk);
   Shade linear_cross_entropy(const Shade& x, const Shade& table);  // [N, H], [V, H] -> scalar
-  // [N, V] each -> scalar; metrics are made of it on the way where no other term of the loss makes them.
-  Shade soft_cross_entropy(const Shade& logits, const Shade& teacher, bool metrics = true);
+  static int64_t head_block(int64_t rows, int64_t vocab);          // rows whose logits live at a time
+  // [N, H], [V, H] -> scalar; of the teacher's states, [L, Ht], a block asks `teachers` at most.
+  Shade linear_soft_cross_entropy(const Shade& x, const Shade& table, int64_t teacher_width, int64_t teachers);
   Shade acceptance(const Shade& logits, const Shade& teacher);  // [N, V] each -> F32 [N]
 
   Shade index_select(const Shade& x, int64_t rows);             // dim 0; saves an index
@@ -73,6 +75,8 @@ class ShadowOps {
   Shades in_slices(const Shades& rows, const Shades& whole, int64_t slice, const ShadowFunction& f);
 
  private:
+  // Gradients of x and the table.
+  std::pair<Shade, Shade> head_by_blocks(const Shade& x, const Shade& table, const std::function<void()>& judge);
   Shade product(int64_t m, int64_t n, int64_t k, Dtype type);
   Shade prepared(const Shade& x);
   Shade attend(const Shades& inputs);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shadow of model/eagle3.cpp.
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -32,16 +33,9 @@ class Unroll {
       hidden.push_back(k == 0 ? first_step() : later_step(hidden.back()));
       rows.push_back(ops_.index_select(hidden.back(), b_.step_labels[k]));
     }
-    Shades logits = ops_.split_rows(draft_logits(ops_.cat_rows(rows)), b_.step_labels);
-    Shade teacher = ask_teacher();
-    Shade sums = tape_.make({steps_.unroll, 3}, Dtype::kF64), loss;
-    for (size_t k = 0; k < logits.size(); ++k) {
-      Shade judged = teacher;
-      if (b_.step_labels[k] != b_.labels) judged = ops_.index_select(teacher, b_.step_labels[k]);
-      Shade term = ops_.scaled(judge(logits[k], judged));
-      loss = k == 0 ? term : ops_.add(loss, term);
-    }
-    return loss;
+    Shade all = ops_.cat_rows(rows);
+    rows.clear();
+    return judge(all);
   }
 
  private:
@@ -49,21 +43,58 @@ class Unroll {
   Shade linear(const Shade& x, const std::string& name) { return ops_.linear(x, parameter(name)); }
   Shade norm(const Shade& x, const std::string& name) { return ops_.norm(x, parameter(name)); }
 
-  Shade ask_teacher() {
+  void ask_teacher() {
     Shade known = tape_.make({b_.labels, 1}, Dtype::kF32);
     Shade top1 = tape_.make({b_.labels}, Dtype::kI64), lse = tape_.make({b_.labels}, Dtype::kF32);
     Shade picked = tape_.make({b_.labels, d_.target_hidden}, compute_);
     Shade states = tape_.make({b_.labels, d_.target_hidden}, compute_);
     picked = {};
-    teacher_.assign({top1, lse});
-    return ops_.linear(states, p_.at(arch::kTargetHead));
+    teacher_.assign({top1, lse, states});
   }
 
-  Shade judge(const Shade& logits, const Shade& teacher) {
-    if (!steps_.acceptance) return ops_.soft_cross_entropy(logits, teacher);
-    Shade term = ops_.scaled(ops_.summed(of_rows(ops_.acceptance(logits, teacher))));
-    Shade best = tape_.make({logits.shape[0]}, Dtype::kI64);
-    return steps_.cross_entropy ? ops_.add(term, ops_.soft_cross_entropy(logits, teacher, false)) : term;
+  Shade judge(const Shade& rows) {
+    ask_teacher();
+    const int64_t count = rows.shape[0];
+    Shade labels = tape_.make({count}, Dtype::kI64), weights = tape_.make({count}, Dtype::kF32);
+    Shade x = d_.norm_output ? norm(rows, "norm") : rows;
+    Shade loss = steps_.acceptance ? lk(x) : cross_entropy(x);
+    // What is looked up and counted for the sums.
+    Shades seen{tape_.make({count}, Dtype::kI64), tape_.make({count}, Dtype::kI64), tape_.make({count}, Dtype::kI64)};
+    Shade sums = tape_.make({steps_.unroll, 3}, Dtype::kF64);
+    return loss;
+  }
+
+  Shade cross_entropy(const Shade& x) {
+    return ops_.linear_soft_cross_entropy(x, parameter("lm_head"), d_.target_hidden, most_teachers(x.shape[0]));
+  }
+
+  // Labels that a block of rows can ask at most: those that few steps reach stand together.
+  int64_t most_teachers(int64_t rows) const {
+    int64_t left = ShadowOps::head_block(rows, d_.draft_vocab), labels = 0;
+    for (size_t k = 0; k < b_.step_labels.size() && left > 0; ++k) {
+      const int64_t deeper = k + 1 < b_.step_labels.size() ? b_.step_labels[k + 1] : 0;
+      const auto share = static_cast<int64_t>(k) + 1;  // rows of each label that k + 1 steps reach
+      const int64_t taken = std::min(b_.step_labels[k] - deeper, (left + share - 1) / share);
+      labels += taken;
+      left -= taken * share;
+    }
+    return labels;
+  }
+
+  Shade lk(const Shade& x) {
+    const int64_t rows = x.shape[0], slice = std::max(kSliceRows, kSliceBytes / (4 * d_.draft_vocab));
+    Shade states = tape_.make({rows, d_.target_hidden}, compute_), lse = tape_.make({rows}, Dtype::kF32);
+    Shades whole{parameter("lm_head"), p_.at(arch::kTargetHead)};
+    Shade alpha = ops_.in_slices({x, states, lse}, whole, slice, [&ops = ops_](const Shades& in) -> Shades {
+      Shade z = ops.linear(in[0], in[3]), t = ops.linear(in[1], in[4]);
+      return {ops.acceptance(z, t)};
+    })[0];
+    Shade loss;
+    for (int64_t count : b_.step_labels) {
+      Shade term = ops_.scaled(ops_.summed(of_rows(ops_.narrow(alpha, {count}))));
+      loss = loss.node ? ops_.add(loss, term) : term;
+    }
+    return steps_.cross_entropy ? ops_.add(loss, cross_entropy(x)) : loss;
   }
   // Masks, weights and logarithms of the acceptance of each row.
   Shade of_rows(const Shade& alpha) { return ops_.scaled(ops_.scaled(ops_.scaled(alpha))); }
@@ -149,10 +180,7 @@ class Unroll {
     return feed_forward(sum);
   }
 
-  Shade draft_logits(const Shade& rows) {
-    Shade x = d_.norm_output ? norm(rows, "norm") : rows;
-    return linear(x, "lm_head");
-  }
+  static constexpr int64_t kSliceRows = 128, kSliceBytes = int64_t{32} << 20;  // as model/slices.h
 
   Tape& tape_;
   ShadowOps& ops_;

@@ -106,18 +106,12 @@ class Peagle {
 
   NamedShades head(const NamedShades& p, const Shade& last) {
     Shade read = ops_.index_select(last, labels_);
-    Shade z = ops_.linear(ops_.norm(read, p.at("norm.weight")), p.at("lm_head.weight"));
-    Shade place = integers(labels_), top1 = integers(labels_), lse = tape_.make({labels_}, Dtype::kF32), states;
-    {
-      Shade picked = tape_.make({labels_, d_.target_hidden}, compute());
-      states = tape_.make({labels_, d_.target_hidden}, compute());
-    }
-    Shade teacher = ops_.linear(states, p.at(arch::kTargetHead)), loss;
-    for (int64_t count : b_.labels) {
-      Shape part{count, d_.draft_vocab};
-      Shade judged = ops_.soft_cross_entropy(ops_.narrow(z, part), teacher.as(part));
-      loss = loss.node ? ops_.add(loss, judged) : judged;
-    }
+    Shade x = ops_.norm(read, p.at("norm.weight"));
+    Shade place = integers(labels_), top1 = integers(labels_);
+    // Every label is one of the first depth's.
+    const int64_t teachers = std::min(ShadowOps::head_block(labels_, d_.draft_vocab), b_.labels[0]);
+    Shade loss = ops_.linear_soft_cross_entropy(x, p.at("lm_head.weight"), d_.target_hidden, teachers);
+    Shade chosen = integers(labels_);
     Shade sums = tape_.make({std::ssize(b_.labels), 3}, Dtype::kF64);
     return {{"loss", ops_.scaled(loss)}, {"depth_sums", sums}};
   }

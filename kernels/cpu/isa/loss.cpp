@@ -28,77 +28,74 @@ SF_INLINE int32_t first_at(const T* x, size_t width, float value) {
   return 0;  // only a row of NaN
 }
 
-template <typename Z, typename T>
-void loss_rows(const SoftLoss& op, SoftRow* out, size_t begin, size_t end) {
-  const Lanes zero = splat(0.0f);
-  for (size_t row = begin; row < end; ++row) {
-    const Z* z = static_cast<const Z*>(op.z) + row * op.width;
-    const T* t = static_cast<const T*>(op.t) + row * op.width;
-    SoftRow result;
-    result.z_top = row_top(z, op.width);
-    result.argmax = first_at(z, op.width, result.z_top);
-    if (op.weight[row] == 0) {
-      out[row] = SoftRow{};
-      out[row].argmax = result.argmax;
-      continue;
-    }
-    result.t_top = row_top(t, op.width);
-    const Lanes z_top = splat(result.z_top), t_top = splat(result.t_top);
-    Lanes z_total = zero, t_total = zero, dot = zero;
-    spans(op.width, [&](size_t i, size_t n) {
-      const Lanes zi = take(z + i, n) - z_top, ti = exp(take(t + i, n) - t_top), zexp = exp(zi);
-      z_total = z_total + (n == kLanes ? zexp : keep(zexp, n, zero));
-      t_total = t_total + (n == kLanes ? ti : keep(ti, n, zero));
-      dot = n == kLanes ? fma(ti, zi, dot) : keep(fma(ti, zi, dot), n, dot);
-    });
-    result.z_total = sum(z_total);
-    result.t_total = sum(t_total);
-    const float log_total = static_cast<float>(__builtin_log(static_cast<double>(result.z_total)));
-    result.loss = op.weight[row] * (log_total - sum(dot) / result.t_total);
-    if (op.target_lse) {
-      const Lanes inverse = splat(1.0f / result.z_total), lse = splat(op.target_lse[row]);
-      Lanes common = zero;
-      spans(op.width, [&](size_t i, size_t n) {
-        // The target's probability cannot pass 1; a log-sum-exp that says otherwise must not overflow either.
-        const Lanes q = exp(min(splat(88.0f), take(t + i, n) - lse));
-        const Lanes shared = min(exp(take(z + i, n) - z_top) * inverse, q);
-        common = common + (n == kLanes ? shared : keep(shared, n, zero));
-      });
-      result.acceptance = sum(common);
-    }
-    out[row] = result;
-  }
+// What makes e^(value - top) a probability.
+struct SoftMax {
+  float top = 0, scale = 1;
+};
+
+// The gradient in z's place. Widths shrink in place: a chunk is read before anything at or behind it is written.
+template <typename T>
+void soft_gradient(float* z, const float* t, size_t width, SoftMax of_z, SoftMax of_t, float weight) {
+  T* to = reinterpret_cast<T*>(z);
+  const Lanes z_top = splat(of_z.top), t_top = splat(of_t.top), z_scale = splat(of_z.scale),
+              t_scale = splat(of_t.scale), w = splat(weight);
+  spans(width, [&](size_t i, size_t n) {
+    const Lanes q = exp(take(z + i, n) - z_top) * z_scale, p = exp(take(t + i, n) - t_top) * t_scale;
+    asm volatile("" : : : "memory");  // the two types share memory: this read stays before that write
+    give(to + i, (q - p) * w, n);
+  });
 }
 
-template <typename Z, typename T>
-void gradient_rows(const SoftLoss& op, const SoftRow* rows, float scale, Z* dz, size_t begin, size_t end) {
-  for (size_t row = begin; row < end; ++row) {
-    const Z* z = static_cast<const Z*>(op.z) + row * op.width;
-    const T* t = static_cast<const T*>(op.t) + row * op.width;
-    Z* to = dz + row * op.width;
-    const float factor = scale * op.weight[row];
-    if (op.weight[row] == 0) {
-      for (size_t i = 0; i < op.width; ++i) to[i] = 0;
-      continue;
-    }
-    const Lanes z_top = splat(rows[row].z_top), t_top = splat(rows[row].t_top);
-    const Lanes z_scale = splat(1.0f / rows[row].z_total), t_scale = splat(1.0f / rows[row].t_total);
-    spans(op.width, [&](size_t i, size_t n) {
-      const Lanes q = exp(take(z + i, n) - z_top) * z_scale, p = exp(take(t + i, n) - t_top) * t_scale;
-      give(to + i, (q - p) * splat(factor), n);
-    });
-  }
+SF_INLINE float common_share(const float* z, const float* t, size_t width, SoftMax of_z, float target_lse) {
+  const Lanes zero = splat(0.0f), top = splat(of_z.top), scale = splat(of_z.scale), lse = splat(target_lse);
+  Lanes common = zero;
+  spans(width, [&](size_t i, size_t n) {
+    // The target's probability cannot pass 1; a log-sum-exp that says otherwise must not overflow either.
+    const Lanes q = exp(min(splat(88.0f), take(t + i, n) - lse));
+    const Lanes shared = min(exp(take(z + i, n) - top) * scale, q);
+    common = common + (n == kLanes ? shared : keep(shared, n, zero));
+  });
+  return sum(common);
 }
 
-template <typename Z>
-void gradient(const SoftLoss& op, const SoftRow* rows, float scale, Z* dz, size_t begin, size_t end) {
-  if (op.t_type == Type::kF32)
-    gradient_rows<Z, float>(op, rows, scale, dz, begin, end);
-  else
-    gradient_rows<Z, uint16_t>(op, rows, scale, dz, begin, end);
+// -sum P log_softmax(z); leaves both soft-maxima behind.
+SF_INLINE float soft_nll(const float* z, const float* t, size_t width, SoftMax& of_z, SoftMax& of_t) {
+  const Lanes zero = splat(0.0f), z_top = splat(of_z.top), t_top = splat(of_t.top);
+  Lanes z_total = zero, t_total = zero, dot = zero;
+  spans(width, [&](size_t i, size_t n) {
+    const Lanes zi = take(z + i, n) - z_top, ti = exp(take(t + i, n) - t_top), zexp = exp(zi);
+    z_total = z_total + (n == kLanes ? zexp : keep(zexp, n, zero));
+    t_total = t_total + (n == kLanes ? ti : keep(ti, n, zero));
+    dot = n == kLanes ? fma(ti, zi, dot) : keep(fma(ti, zi, dot), n, dot);
+  });
+  const float z_sum = sum(z_total), t_sum = sum(t_total);
+  of_z.scale = 1.0f / z_sum;
+  of_t.scale = 1.0f / t_sum;
+  return static_cast<float>(__builtin_log(static_cast<double>(z_sum))) - sum(dot) / t_sum;
 }
 
 }  // namespace
+
+void soft_loss(const SoftLoss& op, SoftRow* out, size_t begin, size_t end) {
+  for (size_t row = begin; row < end; ++row) {
+    const size_t teacher = static_cast<size_t>(op.teacher[row]);
+    float* z = op.z + row * op.width;
+    const float* t = op.t + teacher * op.width;
+    const float weight = op.weight[row];
+    SoftMax of_z{row_top(z, op.width)}, of_t{row_top(t, op.width)};
+    out[row] = SoftRow{.argmax = first_at(z, op.width, of_z.top)};
+    if (weight != 0) {
+      out[row].nll = soft_nll(z, t, op.width, of_z, of_t);
+      out[row].loss = weight * out[row].nll;
+      if (op.target_lse) out[row].acceptance = common_share(z, t, op.width, of_z, op.target_lse[teacher]);
+    }
+    if (!op.gradient) continue;
+    if (op.type == Type::kF32)
+      soft_gradient<float>(z, t, op.width, of_z, of_t, weight);
+    else
+      soft_gradient<uint16_t>(z, t, op.width, of_z, of_t, weight);
+  }
+}
 
 namespace {
 
@@ -141,27 +138,6 @@ void hard_loss(const HardLoss& op, HardRow* out, size_t begin, size_t end) {
     else
       hard_gradient<uint16_t>(z, op.width, label, 1.0f / sum_of_all, op.weight[row]);
   }
-}
-
-void soft_loss(const SoftLoss& op, SoftRow* out, size_t begin, size_t end) {
-  if (op.z_type == Type::kF32) {
-    if (op.t_type == Type::kF32)
-      loss_rows<float, float>(op, out, begin, end);
-    else
-      loss_rows<float, uint16_t>(op, out, begin, end);
-  } else {
-    if (op.t_type == Type::kF32)
-      loss_rows<uint16_t, float>(op, out, begin, end);
-    else
-      loss_rows<uint16_t, uint16_t>(op, out, begin, end);
-  }
-}
-
-void soft_loss_backward(const SoftLoss& op, const SoftRow* rows, float scale, void* dz, size_t begin, size_t end) {
-  if (op.z_type == Type::kF32)
-    gradient(op, rows, scale, static_cast<float*>(dz), begin, end);
-  else
-    gradient(op, rows, scale, static_cast<uint16_t*>(dz), begin, end);
 }
 
 void label_loss(const LabelLoss& op, LabelRow* seen, size_t begin, size_t end) {

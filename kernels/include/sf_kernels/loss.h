@@ -9,25 +9,25 @@
 
 namespace sf::kernels {
 
-// What a row leaves behind: its loss and the statistics its gradient needs (weight 0: all zero but argmax).
 struct SoftRow {
-  float loss = 0;
-  float z_top = 0, z_total = 1, t_top = 0, t_total = 1;  // maxima, and sums of e^(value - maximum)
-  float acceptance = 0;                                  // sum of min(softmax(z), e^(t - target_lse))
-  int32_t argmax = 0;                                    // of z; the lowest index wins
+  float loss = 0, nll = 0;  // nll: -sum P log_softmax(z); loss: weight * nll
+  float acceptance = 0;     // sum of min(softmax(z), e^(t - target_lse))
+  int32_t argmax = 0;       // of z; the lowest index wins
 };
 
 struct SoftLoss {
-  Type z_type = Type::kF32, t_type = Type::kF32;
   size_t rows = 0, width = 0;
-  const void* z = nullptr;            // [rows, width]
-  const void* t = nullptr;            // [rows, width]
-  const float* target_lse = nullptr;  // [rows]; null: no acceptance
-  const float* weight = nullptr;      // [rows]; rows of weight 0 are skipped but for argmax
+  float* z = nullptr;                 // [rows, width]
+  const float* t = nullptr;           // [.., width]
+  const int64_t* teacher = nullptr;   // [rows]: which row of t, and of target_lse
+  const float* target_lse = nullptr;  // null: no acceptance
+  const float* weight = nullptr;      // [rows]; of rows of weight 0 argmax alone is told
+  // With `gradient`, row r of z ends as weight[r] * (softmax(z) - P) in this type, from the row's first byte on: rows
+  // stay width * 4 bytes apart.
+  bool gradient = false;
+  Type type = Type::kF32;
 };
 void soft_loss(const SoftLoss& op, SoftRow* out, const Parallel& parallel = {});
-// dz[r] = scale * weight[r] * (softmax(z) - softmax(t)), in z's type.
-void soft_loss_backward(const SoftLoss& op, const SoftRow* rows, float scale, void* dz, const Parallel& parallel = {});
 
 // Cross-entropy against one label a row, the logits coming chunk by chunk of the vocabulary: what a row has seen so
 // far.

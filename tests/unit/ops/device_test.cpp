@@ -12,9 +12,9 @@
 #include "ops/attention.h"
 #include "ops/linear.h"
 #include "ops/linear_cross_entropy.h"
+#include "ops/linear_soft_cross_entropy.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
-#include "ops/soft_cross_entropy.h"
 #include "ops/swiglu.h"
 #include "ops/vocabulary_head.h"
 #include "support.h"
@@ -155,17 +155,20 @@ TEST(OnADevice, BlocksOfDflashAreSeenWithAndWithoutAWindow) {
   }
 }
 
-TEST(OnADevice, SoftCrossEntropyIsTheKernels) {
+TEST(OnADevice, LinearSoftCrossEntropyIsTheKernels) {
+  at::Tensor lse = at::rand({6}).add(4), weight = at::rand({13}).mul(at::rand({13}).gt(0.3));
+  at::Tensor row_of = at::randint(0, 6, {13}, at::kLong);
   for (auto [type, bound] : kForms) {
-    at::Tensor t = some({13, 50}, type), lse = at::rand({13}).add(4), mask = at::rand({13}).gt(0.3).to(at::kFloat);
+    at::Tensor states = some({6, 10}, type), head = some({50, 10}, type);
     for (bool metrics : {true, false}) {
       expect_alike(
           [&](const List& in) {
-            at::Tensor teacher = t.to(in[0].device());
-            SoftCrossEntropy out = soft_cross_entropy(in[0], teacher, lse, mask, metrics);
-            return metrics ? List{out.loss, out.argmax, out.acceptance} : List{out.loss};
+            const SoftTeacher teacher{states.to(in[0].device()), head.to(in[0].device()), metrics ? lse : at::Tensor(),
+                                      row_of};
+            LinearSoftCrossEntropy out = linear_soft_cross_entropy(in[0], in[1], teacher, weight);
+            return metrics ? List{out.loss, out.nll, out.argmax, out.acceptance} : List{out.loss};
           },
-          {some({13, 50}, type)}, bound);
+          {some({13, 24}, type), some({50, 24}, type)}, bound);
     }
   }
 }

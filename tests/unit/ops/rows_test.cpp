@@ -19,7 +19,6 @@
 #include "base/error.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
-#include "ops/soft_cross_entropy.h"
 #include "ops/swiglu.h"
 #include "support.h"
 #include "tensor/compare.h"
@@ -115,61 +114,6 @@ TEST(Rotary, APositionOutsideTheTableIsRefused) {
   const RotaryTable table = make_rotary(frequencies(4), 1, 8);
   EXPECT_THROW(apply_rotary(at::randn({1, 8}), table, at::full({1}, 8, at::kLong)), Error);
   EXPECT_THROW(apply_rotary(at::randn({1, 8}), table, at::full({1}, -1, at::kLong)), Error);
-}
-
-TEST(SoftCrossEntropy, LossAndGradientEqualTheFormula) {
-  for (int64_t width : {1, 16, 100, 1031}) {
-    const at::Tensor z = leaf({11, width}), t = at::randn({11, width}) * 3;
-    const at::Tensor lse = at::logsumexp(t, {-1}) + 0.5, mask = (at::rand({11}) < 0.6).to(at::kFloat);
-    expect_same([&] { return soft_cross_entropy(z, t, lse, mask).loss; },
-                [&] { return -((at::softmax(t, -1) * at::log_softmax(z, -1)).sum(-1) * mask).sum(); }, {z}, 3e-5);
-  }
-}
-
-TEST(SoftCrossEntropy, MetricsEqualTheFormula) {
-  const at::Tensor z = at::randn({9, 333}), t = at::randn({9, 333}), mask = at::full({9}, 1.0f);
-  const at::Tensor lse = at::logsumexp(t, {-1}) + 0.25;
-  const SoftCrossEntropy got = soft_cross_entropy(z, t, lse, mask);
-  EXPECT_TRUE(tensor::bit_equal(got.argmax, at::argmax(z, -1)));
-  const at::Tensor want = at::minimum(at::softmax(z, -1), (t - lse.unsqueeze(1)).exp()).sum(-1);
-  EXPECT_LT(tensor::max_abs_difference(got.acceptance, want), 1e-6);
-}
-
-TEST(SoftCrossEntropy, MaskedRowsCostNothingButTheirArgmax) {
-  const at::Tensor z = at::randn({4, 50}).set_requires_grad(true), t = at::randn({4, 50});
-  const at::Tensor lse = at::logsumexp(t, {-1}), mask = at::full({4}, 0.0f);
-  const SoftCrossEntropy got = soft_cross_entropy(z, t, lse, mask);
-  EXPECT_EQ(got.loss.item<float>(), 0);
-  EXPECT_TRUE(tensor::bit_equal(got.argmax, at::argmax(z.detach(), -1)));
-  EXPECT_EQ(gradients(got.loss, at::full({}, 1.0f), {z})[0].abs().max().item<float>(), 0);
-}
-
-TEST(SoftCrossEntropy, ANanLogitReachesLossAndGradient) {
-  at::Tensor z = at::randn({2, 40});
-  z.mutable_data_ptr<float>()[45] = NAN;
-  z.set_requires_grad(true);
-  const at::Tensor t = at::randn({2, 40}), lse = at::logsumexp(t, {-1}), mask = at::full({2}, 1.0f);
-  const SoftCrossEntropy got = soft_cross_entropy(z, t, lse, mask);
-  EXPECT_TRUE(std::isnan(got.loss.item<float>()));
-  EXPECT_FALSE(gradients(got.loss, at::full({}, 1.0f), {z})[0].isfinite().all().item<bool>());
-}
-
-TEST(SoftCrossEntropy, LargeLogitsDoNotOverflow) {
-  const at::Tensor z = at::randn({3, 64}) * 1e4, t = at::randn({3, 64}) * 1e4, mask = at::full({3}, 1.0f);
-  const SoftCrossEntropy got = soft_cross_entropy(z, t, at::logsumexp(t, {-1}), mask);
-  const at::Tensor want = -(at::softmax(t, -1) * at::log_softmax(z, -1)).sum();
-  EXPECT_LT(std::abs(got.loss.item<float>() / want.item<float>() - 1), 1e-5);
-}
-
-TEST(SoftCrossEntropy, Bf16LogitsGiveABf16Gradient) {
-  const at::Tensor z = at::randn({3, 70}).to(at::kBFloat16).set_requires_grad(true);
-  const at::Tensor t = at::randn({3, 70}).to(at::kBFloat16), mask = at::full({3}, 1.0f);
-  const SoftCrossEntropy got = soft_cross_entropy(z, t, {}, mask, false);
-  EXPECT_FALSE(got.argmax.defined());
-  const at::Tensor dz = gradients(got.loss, at::full({}, 1.0f), {z})[0];
-  EXPECT_EQ(dz.scalar_type(), at::kBFloat16);
-  const at::Tensor want = at::softmax(z.detach().to(at::kFloat), -1) - at::softmax(t.to(at::kFloat), -1);
-  EXPECT_LT(tensor::max_abs_difference(dz, want), 1e-3);  // bf16: 2^-9 of values below 0.25
 }
 
 }  // namespace
