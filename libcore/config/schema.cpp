@@ -176,8 +176,7 @@ void add_generate(std::vector<Key>& keys) {
                "enable_thinking of the chat template; template: not given, as it sees fit"),
           whole("speculation.draft_tokens", 3, 1, 16, "tokens the draft proposes for each verification, at most"),
           whole("speculation.tree_nodes", 0, 0, 1024,
-                "EAGLE3, P-EAGLE: tokens of the tree that a verification looks at, at most, draft_tokens levels deep; 0: "
-                "a chain"),
+                "EAGLE3, P-EAGLE: tokens in the tree of each verification, at most; 0: a chain"),
           whole("speculation.tree_width", 8, 1, 64,
                 "nodes of each level of the tree that go on, and children of each of them"),
           real("speculation.least_confidence", 0, 0, 1,
@@ -212,21 +211,20 @@ void add_generate(std::vector<Key>& keys) {
 }
 
 void add_lora(std::vector<Key>& keys) {
-  keys.insert(
-      keys.end(),
-      {
-          whole("lora.rank", 8, 1, 65536, "rank of every adapter"),
-          real("lora.alpha", 16, 0, 1e9, "what an adapter adds is scaled by alpha / rank"),
-          word("lora.scaling", "standard", {"standard", "rslora"}, "rslora: by alpha / sqrt(rank)"),
-          word("lora.targets", "all-linear", {},
-               "linear layers: names or endings with commas, all-linear, or re:EXPRESSION for whole names"),
-          word("lora.exclude", "", {}, "linear layers left out, said likewise"),
-          word("lora.experts", "", {}, "fused parameters of experts: names or endings with commas"),
-          word("lora.rank_pattern", "", {},
-               "other ranks, e.g. q_proj=16,layers.0.mlp.up_proj=4: the first name whose expression matches counts"),
-          word("lora.alpha_pattern", "", {}, "other alphas, said likewise"),
-          whole("lora.seed", 42, 0, kMostInt, "seed of an adapter's initial weights"),
-      });
+  keys.insert(keys.end(),
+              {
+                  whole("lora.rank", 8, 1, 65536, "rank of every adapter"),
+                  real("lora.alpha", 16, 0, 1e9, "what an adapter adds is scaled by alpha / rank"),
+                  word("lora.scaling", "standard", {"standard", "rslora"}, "rslora: by alpha / sqrt(rank)"),
+                  word("lora.targets", "all-linear", {},
+                       "linear layers: names or endings with commas, all-linear, or re:EXPRESSION for whole names"),
+                  word("lora.exclude", "", {}, "linear layers left out, said likewise"),
+                  word("lora.experts", "", {}, "fused parameters of experts: names or endings with commas"),
+                  word("lora.rank_pattern", "", {},
+                       "other ranks, e.g. q_proj=16,layers.0.mlp.up_proj=4; the first match counts"),
+                  word("lora.alpha_pattern", "", {}, "other alphas, said likewise"),
+                  whole("lora.seed", 42, 0, kMostInt, "seed of an adapter's initial weights"),
+              });
 }
 
 void add_plan(std::vector<Key>& keys) {
