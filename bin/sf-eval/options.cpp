@@ -78,7 +78,7 @@ Verb watch() {
       .settings = {"target", "generate", "eval"},
       .takes_positional = true,
       .positional_help = "RUN  directory of a run; it may come later",
-      .plan = sf::tool::checkpoints_plan,
+      .plan = sf::tool::watch_plan,
       .tensor_entry = "sf_eval_watch",
   };
   verb.options.push_back(

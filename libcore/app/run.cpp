@@ -212,6 +212,17 @@ RankEnv world_of(const Verb& verb, const Parsed& parsed, const Environment& envi
   return world;
 }
 
+// Before the work: the file of a verb's result can be made.
+void check_result_file(const std::filesystem::path& out) {
+  std::error_code ignored;
+  const std::filesystem::path dir = out.has_parent_path() ? out.parent_path() : std::filesystem::path(".");
+  SF_CHECK(out.has_filename() && !std::filesystem::is_directory(out, ignored), Exit::kCantCreate,
+           "--output {} is a directory; wanted the name of a file", out.string());
+  SF_CHECK(std::filesystem::is_directory(dir, ignored) && access(dir.c_str(), W_OK) == 0, Exit::kCantCreate,
+           "cannot create {}: {} is no directory that may be written to", out.string(), dir.string());
+  refuse_to_replace(out);
+}
+
 // What is read must not be what is written, and no path or value may be empty.
 void check_values(const Parsed& parsed) {
   std::vector<std::pair<std::string, std::string>> given;
@@ -228,6 +239,7 @@ void check_values(const Parsed& parsed) {
                  !std::filesystem::equivalent(value, out, ignored),
              Exit::kCantCreate, "--output {} is the file given as {}; choose another -o", out, name);
   }
+  if (!out.empty() && !find_option(parsed.verb->options, "output")) check_result_file(out);
 }
 
 int run_verb(const Command& command, Parsed parsed, const std::vector<std::string>& arguments) {

@@ -145,7 +145,7 @@ void sync_fd(int fd, const fs::path& path) {
 
 void sync_dir(const fs::path& dir) {
   UniqueFd fd(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  SF_CHECK(fd.valid(), exit_of_errno(errno, Exit::kIo), "cannot open directory {}: {}", dir.string(),
+  SF_CHECK(fd.valid(), exit_of_errno(errno, Exit::kCantCreate), "cannot open directory {}: {}", dir.string(),
            errno_text(errno));
   sync_fd(fd.get(), dir);
 }

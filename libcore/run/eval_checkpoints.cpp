@@ -2,6 +2,7 @@
 // sf-eval checkpoints and watch: answers of a run's checkpoints and verdicts about them, each made once.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 #include <span>
@@ -9,6 +10,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "base/new_dirs.h"
 #include "ckpt/checkpoint.h"
 #include "run/entry.h"
 #include "run/exam.h"
@@ -31,12 +33,11 @@ class Series {
         exam_(tool::read_exam(invocation, true)),
         rule_(tool::checked_rule(invocation, exam_)) {}
 
-  // 0, or 75: stopped, and what was done is kept. `sure`: the candidate was looked at already.
-  int evaluate(const Candidate& candidate, bool sure) {
+  // 0, or 75: stopped, and what was done is kept. The candidate was checked before.
+  int evaluate(const Candidate& candidate) {
     const tool::ExamFiles files = tool::files_of(invocation_, exam_, rule_, candidate);
     const bool before = files.found().has_value();
     if (!before) {
-      if (!sure) check({&candidate, 1});
       for (const std::string& why : files.damage())
         invocation_.warn(fmt::format("verdicts that are not whole are made again: {}", why));
       if (int status = answer(candidate, files)) return status;
@@ -53,8 +54,7 @@ class Series {
 
  private:
   int answer(const Candidate& candidate, const tool::ExamFiles& files) {
-    make_directory(files.answers.parent_path());
-    make_directory(files.verdicts.parent_path());
+    const NewDirs answers(files.answers.parent_path()), verdicts(files.verdicts.parent_path());
     if (!fs::exists(files.answers))
       if (int status = examine(invocation_, *comm::make_single(), exam_, candidate, files.answers).status)
         return status;
@@ -65,13 +65,6 @@ class Series {
       fail(Exit::kData, "{}; remove {}, and the same line makes it again", error.what(), files.answers.string());
     }
     return 0;
-  }
-
-  static void make_directory(const fs::path& dir) {
-    std::error_code error;
-    fs::create_directories(dir, error);
-    SF_CHECK(!error, exit_of_errno(error.value(), Exit::kCantCreate), "cannot create {}: {}", dir.string(),
-             error.message());
   }
 
   app::Invocation& invocation_;
@@ -86,7 +79,7 @@ int eval_checkpoints(app::Invocation& invocation) {
   SF_CHECK(!all.empty(), Exit::kNoInput, "{} has no checkpoint yet", invocation.positional().front());
   for (const Candidate& candidate : all) {
     if (invocation.stop() != app::Stop::kNone) return static_cast<int>(Exit::kAgain);
-    if (int status = series.evaluate(candidate, true)) return status;
+    if (int status = series.evaluate(candidate)) return status;
   }
   return 0;
 }
@@ -116,15 +109,17 @@ class Watch {
   // 0, or 75. `fresh`: whether there was a new one.
   int look(bool& fresh) {
     SF_CHECK(!fs::exists(run_) || fs::is_directory(run_), Exit::kNoInput, "{} is no directory of a run", run_.string());
-    for (const Candidate& candidate : fs::exists(run_) ? tool::candidates(invocation_) : std::vector<Candidate>{}) {
-      const fs::path& dir = candidate.adapter ? *candidate.adapter : candidate.target;
-      if (seen_.contains(dir) || invocation_.stop() != app::Stop::kNone || awaits(candidate, dir)) continue;
-      seen_.insert(dir);
+    const std::vector<Candidate> open = unseen();
+    if (open.empty()) return 0;
+    check(open);
+    for (const Candidate& candidate : open) {
+      if (invocation_.stop() != app::Stop::kNone) return 0;
+      seen_.insert(place_of(candidate));
       fresh = true;
       try {
-        if (int status = series_.evaluate(candidate, false)) return status;
+        if (int status = series_.evaluate(candidate)) return status;
       } catch (const Error&) {
-        if (!is_gone(dir)) throw;
+        if (!is_gone(place_of(candidate))) throw;
         invocation_.warn(fmt::format("step {} was removed before it was evaluated", *candidate.step));
       }
     }
@@ -132,8 +127,30 @@ class Watch {
   }
 
  private:
+  static const fs::path& place_of(const Candidate& candidate) {
+    return candidate.adapter ? *candidate.adapter : candidate.target;
+  }
+
+  std::vector<Candidate> unseen() {
+    std::vector<Candidate> open;
+    if (!fs::exists(run_)) return open;
+    for (Candidate& candidate : tool::candidates(invocation_))
+      if (!seen_.contains(place_of(candidate)) && !awaits(candidate)) open.push_back(std::move(candidate));
+    return open;
+  }
+
+  // All of them before the first is answered: a wrong --target shows in an adapter, not in itself.
+  void check(const std::vector<Candidate>& open) const {
+    try {
+      series_.check(open);
+    } catch (const Error&) {
+      if (std::ranges::none_of(open, [](const Candidate& one) { return is_gone(place_of(one)); })) throw;
+    }
+  }
+
   // A directory that is being copied, or was left behind, is no checkpoint yet; said once.
-  bool awaits(const Candidate& candidate, const fs::path& dir) {
+  bool awaits(const Candidate& candidate) {
+    const fs::path& dir = place_of(candidate);
     const std::string why = dir == invocation_.get("target", "") ? "" : missing_of(candidate);
     if (why.empty() || is_gone(dir)) return false;
     if (awaited_.insert(dir).second)

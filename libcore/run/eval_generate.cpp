@@ -13,7 +13,10 @@ namespace {
 
 int eval_generate(app::Invocation& invocation) {
   std::optional<std::filesystem::path> out;
-  if (invocation.has("output")) tool::refuse_existing(*(out = invocation.get("output")));
+  if (invocation.has("output")) {
+    tool::refuse_existing(*(out = invocation.get("output")));
+    tool::require_place_for(*out);
+  }
   SF_CHECK(out || invocation.ranks().world == 1, Exit::kUsage, "{} ranks write a file together: give it as -o FILE",
            invocation.ranks().world);
   const std::unique_ptr<comm::Group> group = make_group(invocation);

@@ -15,7 +15,8 @@
 namespace sf::tool {
 namespace {
 
-constexpr double kMostStep = 9'007'199'254'740'992;  // whole numbers up to here are doubles
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // spreadsheets write it
+constexpr double kMostStep = 9'007'199'254'740'992;          // whole numbers up to here are doubles
 
 double number_of(std::string_view text, std::string_view origin, size_t line) {
   double value = 0;
@@ -73,6 +74,7 @@ void check_originals(const std::vector<CurvePoint>& points, std::string_view ori
 }  // namespace
 
 std::vector<CurvePoint> read_curve(std::string_view csv, std::string_view origin, int64_t of) {
+  if (csv.starts_with(kByteOrderMark)) csv.remove_prefix(kByteOrderMark.size());
   std::vector<std::string> lines = score::split(csv, "\n");
   Columns columns = columns_of(lines[0], origin);
   std::vector<CurvePoint> points;

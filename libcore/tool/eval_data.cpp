@@ -177,6 +177,13 @@ std::optional<Json> scores_header(const std::filesystem::path& file) {
   }
 }
 
+void say_passed_over(app::Invocation& invocation, const std::filesystem::path& path) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(path, ignored))  // a file: none
+    if (entry.path().extension() == ".jsonl" && entry.is_regular_file(ignored) && !is_scores_file(entry))
+      warn(invocation, fmt::format("{} holds no verdicts and is passed over", entry.path().string()));
+}
+
 bool has_scores(const std::filesystem::path& dir) {
   return !verdicts_in(dir).empty();
 }

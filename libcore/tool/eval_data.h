@@ -33,6 +33,8 @@ score::Scores read_scores(const std::filesystem::path& file, HalfLine half);
 std::optional<Json> scores_header(const std::filesystem::path& file);
 // Files of a directory that hold verdicts, by name, maybe none. kNoInput, kNoPermission if it cannot be read.
 std::vector<std::filesystem::path> verdicts_in(const std::filesystem::path& dir);
+// Names in a warning the files *.jsonl of a directory that hold none, as what is left of a file that was cut.
+void say_passed_over(app::Invocation& invocation, const std::filesystem::path& path);
 // Whether a directory holds a file of verdicts.
 bool has_scores(const std::filesystem::path& dir);
 // Every file of a directory that holds verdicts, by name; a file: itself alone. kNoInput if there is none.

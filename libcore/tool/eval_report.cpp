@@ -245,6 +245,7 @@ int report_verdicts(app::Invocation& invocation, const std::filesystem::path& pa
   }
   if (path.extension() == ".csv") return report_curve(invocation, path);
   refuse_options(invocation, {"of"}, "a curve", path);
+  say_passed_over(invocation, path);
   Sorted sorted = by_rule(read_all_scores(path, invocation.has("repair")), invocation.get("rule", ""));
   EvalSeries series = series_of(std::move(sorted.main), invocation.get("against", ""));
   Agreement agreement = agreement_of(series, sorted.others);
@@ -270,6 +271,7 @@ int eval_compare(app::Invocation& invocation) {
   std::vector<score::Scores> files = read_all_scores(invocation.get("against"), invocation.has("repair"));
   SF_CHECK(files.size() == 1, Exit::kUsage, "--against {} holds {} files of verdicts; name one",
            invocation.get("against"), files.size());
+  say_passed_over(invocation, invocation.positional().front());
   for (score::Scores& scores : read_all_scores(invocation.positional().front(), invocation.has("repair")))
     files.push_back(std::move(scores));
   files[0].header.set("label", files[0].label() + " (reference)");

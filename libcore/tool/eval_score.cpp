@@ -52,6 +52,7 @@ class Scoring {
     found_ = read_answers(invocation_, file_, half_, book_,
                           [&](score::AnswerRow row, size_t question) { judge(std::move(row), question); });
     check_golds();
+    check_step();
     say_given_up();
     SF_CHECK(!judged_.empty(), Exit::kData, "{}: holds no answer", file_.string());
     std::stable_sort(judged_.begin(), judged_.end(), [](const Judged& a, const Judged& b) {
@@ -161,6 +162,14 @@ class Scoring {
       explained_.push_back(before + line);
       before.assign(before.size(), ' ');
     }
+  }
+
+  // Answers of several checkpoints in one file would be one checkpoint's.
+  void check_step() const {
+    const std::vector<int64_t>& steps = found_.steps;
+    SF_CHECK(steps.size() <= 1 || invocation_.has("step"), Exit::kData,
+             "{}: holds answers of steps {} and {}; give each step a file of its own{}", file_.string(), steps.front(),
+             steps.back(), half_ == HalfLine::kRefuse ? "" : ", or say with --step which one they are");
   }
 
   void check_completeness() {

@@ -27,11 +27,11 @@ std::vector<score::Tally> aligned(const EvalEntry& entry, const EvalEntry& refer
   for (const std::string& id : reference.scores.ids) {
     auto found = place.find(id);
     SF_CHECK(found != place.end(), Exit::kData, "{} and {} answer different questions: {} has no answer in {}",
-             reference.label, entry.label, id, entry.label);
+             reference.scores.origin, entry.scores.origin, id, entry.scores.origin);
     tallies.push_back(entry.summary.tallies[found->second]);
   }
   SF_CHECK(tallies.size() == entry.scores.ids.size(), Exit::kData, "{} answers {} questions, {} answers {}",
-           entry.label, entry.scores.ids.size(), reference.label, tallies.size());
+           entry.scores.origin, entry.scores.ids.size(), reference.scores.origin, tallies.size());
   return tallies;
 }
 

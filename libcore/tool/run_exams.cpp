@@ -128,8 +128,9 @@ double idle_option(const app::Invocation& invocation) {
   return static_cast<double>(invocation.has("idle") ? whole_option(invocation, "idle", 1, 1'000'000'000) : 3600);
 }
 
-int checkpoints_plan(app::Invocation& invocation) {
-  idle_option(invocation);
+namespace {
+
+int plan_series(app::Invocation& invocation, bool may_come) {
   check_series_output(invocation);
   const Exam exam = read_exam(invocation, true);
   const std::string rule = checked_rule(invocation, exam);
@@ -137,7 +138,9 @@ int checkpoints_plan(app::Invocation& invocation) {
   for (const std::string& key : settings.unapplied())
     settings.applied(key, settings.shown(key), "the run alone", "tool");
   app::settle_settings(invocation);
-  const std::vector<Candidate> all = candidates(invocation);
+  const bool is_there = !may_come || fs::exists(invocation.positional().front());
+  const std::vector<Candidate> all = is_there ? candidates(invocation) : std::vector<Candidate>{};
+  if (!is_there) invocation.log(fmt::format("{} is not there yet", invocation.positional().front()));
   check_candidates(invocation, all);
   refuse_other_series(invocation, exam, all);
   for (const Candidate& candidate : all) {
@@ -157,6 +160,17 @@ int checkpoints_plan(app::Invocation& invocation) {
       invocation.result(fmt::format("{:<10} {}  {}", *candidate.step, found ? "done " : "to do", path));
   }
   return 0;
+}
+
+}  // namespace
+
+int checkpoints_plan(app::Invocation& invocation) {
+  return plan_series(invocation, false);
+}
+
+int watch_plan(app::Invocation& invocation) {
+  idle_option(invocation);
+  return plan_series(invocation, true);
 }
 
 }  // namespace sf::tool

@@ -33,7 +33,8 @@ std::optional<int> checkpoints_done(app::Invocation& invocation);
 // --idle in seconds, for watch; 3600 by default.
 double idle_option(const app::Invocation& invocation);
 
-// --plan of checkpoints and watch: one line a checkpoint, with what is done already.
+// --plan: one line a checkpoint, with what is done already. Of watch, whose run may come later.
 int checkpoints_plan(app::Invocation& invocation);
+int watch_plan(app::Invocation& invocation);
 
 }  // namespace sf::tool

@@ -88,7 +88,10 @@ expect 0 other --questions questions.jsonl --nth 2 --set generate.seed=1 -o seed
 # Another target than a run began from is refused before step 0 is answered.
 sf-init lora target -o adapter1 >/dev/null 2>err
 cp -r target stranger && sed -i 's/"rms_norm_eps": [0-9.e-]*/"rms_norm_eps": 0.01/' stranger/config.json && rm -f stranger/manifest.json
-for run in adapted; do expect 76 sf-eval checkpoints $run -c eval.toml --questions questions.jsonl --target stranger -o wrong; done
+expect 76 sf-eval checkpoints adapted -c eval.toml --questions questions.jsonl --target stranger -o wrong
+says "another target"
+expect 76 sf-eval checkpoints adapted -c eval.toml --questions questions.jsonl --target stranger -o wrong --plan
+expect 76 sf-eval watch adapted -c eval.toml --questions questions.jsonl --target stranger -o wrong --idle 1
 [ ! -e wrong ] || die "step 0 was made for a wrong target"
 
 # What is cut, empty or damaged is not done: it is made again, whole, and said.
@@ -109,6 +112,8 @@ expect 0 series --nth 1 -o evals; cmp "$keep" whole.jsonl || die "answers made a
 # Places that verdicts cannot go to, and what is no run or no checkpoint yet.
 expect 73 series -o whole.jsonl; expect 73 series -o whole.jsonl/x --plan; expect 73 series -o tuned
 expect 66 sf-eval watch whole.jsonl --questions questions.jsonl -o seen --idle 1; says "is no directory of a run"
+expect 0 sf-eval watch later --questions questions.jsonl -o unseen --plan; says "later is not there yet"
+expect 64 sf-eval watch later --questions questions.jsonl -o unseen --plan --idle soon
 cp -r tuned copied && rm -rf copied/step-3 && mkdir copied/step-3
 (sleep 1.5; cp -r tuned/step-3 copied/whole; rmdir copied/step-3; mv copied/whole copied/step-3) &
 sf-eval watch copied -c eval.toml --questions questions.jsonl -o late --idle 3 >out 2>err || { cat err; die "watch of a copy"; }

@@ -7,9 +7,12 @@
 #include <ctime>
 #include <functional>
 
+#include "base/error.h"
 #include "base/rng.h"
 #include "golden_rows.h"
+#include "score/rows.h"
 #include "score/rule.h"
+#include "score/scores.h"
 #include "score/strings.h"
 
 namespace sf::score {
@@ -163,6 +166,77 @@ TEST(Hostile, RandomTextsGetVerdicts) {
       ASSERT_LE(verdict.span.begin, verdict.span.end) << rule.name() << " " << Json(repaired_utf8(text)).dump();
       ASSERT_LE(verdict.span.end, text.size()) << rule.name() << " " << Json(repaired_utf8(text)).dump();
       ASSERT_FALSE(verdict.reason.empty()) << rule.name();
+    }
+  }
+}
+
+// Columns of every name with values of every kind: a row is read, or refused by its place.
+TEST(Hostile, RandomRowsAreReadOrRefusedByTheirPlace) {
+  const std::vector<std::string> kColumns = {
+      "id",       "ID",    "uid",    "problem", "prompt", "messages",   "answer",    "gold",         "gts",
+      "solution", "input", "output", "doc",     "resps",  "filter",     "target",    "sample",       "tokens",
+      "finish",   "step",  "text",   "ids",     "doc_id", "completion", "loss_mask", "reward_model", "conversations"};
+  const std::vector<std::string> kValues = {
+      "1",
+      "-1",
+      "1.5",
+      "true",
+      "null",
+      "\"\"",
+      "\"a\"",
+      "\"\\u0000\"",
+      "[]",
+      "{}",
+      "[[\"t\"]]",
+      "[5]",
+      "1e300",
+      "[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"t\"}]",
+      "{\"ground_truth\":\"5\"}",
+      "{\"question\":\"q\",\"answer\":5}",
+      "\"\\ufffd\"",
+      "9223372036854775807",
+      "\"length\""};
+  Rng rng(8, "test.hostile.rows");
+  const uint64_t rounds = std::getenv("SF_SOAK") ? 1'000'000 : 20'000;
+  size_t read = 0;
+  for (uint64_t round = 0; round < rounds; ++round) {
+    Json row = Json::object();
+    for (uint64_t i = 0; i < 1 + round % 6; ++i)
+      row.set(kColumns[rng.below(kColumns.size(), round, 2 * i)],
+              Json::parse(kValues[rng.below(kValues.size(), round, 2 * i + 1)], "value"));
+    std::set<std::string> unknown;
+    for (bool question : {true, false}) try {
+        question ? (void)question_of(row, 7, "f.jsonl", unknown) : (void)answers_of(row, 7, "f.jsonl", unknown);
+        ++read;
+      } catch (const Error& error) {
+        ASSERT_EQ(error.code(), Exit::kData) << row.dump();
+        ASSERT_TRUE(std::string_view(error.what()).starts_with("f.jsonl:7: ")) << error.what() << "\n" << row.dump();
+      }
+  }
+  EXPECT_GT(read, rounds / 50);
+}
+
+// The same of verdicts.
+TEST(Hostile, RandomVerdictsAreReadOrRefusedByTheirLine) {
+  const std::vector<std::string> kLines = {
+      R"({"kind":"scores","v":1,"rule":"a","rule_version":1,"rule_digest":"d","questions_digest":"q","answers":1})",
+      R"({"id":"1","sample":0,"outcome":"correct","reason":"r"})"};
+  Rng rng(9, "test.hostile.verdicts");
+  const uint64_t rounds = std::getenv("SF_SOAK") ? 1'000'000 : 20'000;
+  for (uint64_t round = 0; round < rounds; ++round) {
+    ScoresReader reader("v.jsonl");
+    try {
+      for (size_t i = 0; i < kLines.size(); ++i) {
+        std::string line = kLines[i];
+        for (uint64_t k = 0; k < 2; ++k)
+          line[rng.below(line.size(), round, 4 * i + 2 * k)] =
+              static_cast<char>(rng.below(256, round, 4 * i + 2 * k + 1));
+        reader.take(line);
+      }
+      EXPECT_LE(reader.finish().answers.size(), 1u);
+    } catch (const Error& error) {
+      ASSERT_TRUE(error.code() == Exit::kData || error.code() == Exit::kProtocol) << error.what();
+      ASSERT_TRUE(std::string_view(error.what()).starts_with("v.jsonl")) << error.what();
     }
   }
 }
