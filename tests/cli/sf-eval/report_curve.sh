@@ -9,4 +9,4 @@ bad 'step,reward,accuracy\n0,0,1\n'
 bad 'step,reward\n0.5,0\n'
 bad 'step,reward\n0,0\n0,1\n'
 bad 'step,reward,again\n0,0,0\n0,1,2\n'
-bad '\xef\xbb\xbfstep,reward\r\n0,0\r\n' | head -n 2
+bad '\xef\xbb\xbfstep,reward\r\n0,0\r\n' | grep -c step
