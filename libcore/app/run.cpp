@@ -214,13 +214,13 @@ RankEnv world_of(const Verb& verb, const Parsed& parsed, const Environment& envi
 
 // Before the work: the file of a verb's result can be made.
 void check_result_file(const std::filesystem::path& out) {
+  refuse_to_replace(out);
   std::error_code ignored;
   const std::filesystem::path dir = out.has_parent_path() ? out.parent_path() : std::filesystem::path(".");
   SF_CHECK(out.has_filename() && !std::filesystem::is_directory(out, ignored), Exit::kCantCreate,
            "--output {} is a directory; wanted the name of a file", out.string());
   SF_CHECK(std::filesystem::is_directory(dir, ignored) && access(dir.c_str(), W_OK) == 0, Exit::kCantCreate,
            "cannot create {}: {} is no directory that may be written to", out.string(), dir.string());
-  refuse_to_replace(out);
 }
 
 // What is read must not be what is written, and no path or value may be empty.
