@@ -27,8 +27,8 @@ struct Totals {
   uint64_t resident = 0;  // the most in RAM at one time: a step, while a checkpoint is written
 };
 Totals totals_of(const Schedule& plan, const Load& load, int rank);
-// What a rank writes of a checkpoint: master and two moments, fp32, of each element that it owns. It holds a copy of
-// them while they are written and steps go on.
+// What a rank writes of a checkpoint: master and two moments, fp32, of each element that it owns. It keeps a copy,
+// from which they are written while steps go on.
 uint64_t checkpoint_bytes(const Schedule& plan, int rank);
 
 // What one step makes a rank receive. The exact fold gives every rank all gradients of its own intervals.

@@ -22,6 +22,8 @@ namespace sf::train {
 namespace {
 
 namespace fs = std::filesystem;
+// Writing takes a fifteenth of a processor that steps want too; with less the next checkpoint waits for this one.
+constexpr int kNice = 12;
 constexpr double kSlowest = 50e6;  // bytes a second that a disk takes at least
 
 int64_t step_number(const fs::path& path) {
@@ -113,11 +115,10 @@ fs::path Checkpoints::save(engine::Engine& engine, const Progress& progress, Sav
     write(shares, record);
     settle();
   } else {
-    std::unique_ptr<std::byte[]> copy = copy_values(shares);
-    writer_ = std::thread([this, record, shares = std::move(shares), copy = std::move(copy)] {
+    copy_values(shares, copy_);
+    writer_ = std::thread([this, record, shares = std::move(shares)] {
       pthread_setname_np(pthread_self(), "checkpoint");
-      // Writing takes what the steps leave of the processors.
-      setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
+      setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
       write(shares, record);
     });
   }

@@ -95,6 +95,7 @@ class Checkpoints {
   int64_t windows_ = 0;
   int64_t last_step_ = -1, writing_step_ = -1;
   std::vector<NamedTensor> fixed_;        // buffers and `also_frozen`, whole, on rank 0
+  Copy copy_;                             // of what is being written; kept for the next
   std::unique_ptr<comm::Group> writers_;  // of the writing threads, once there is one; ends after writer_
   std::exception_ptr error_;              // of the writer; read once it is joined
   std::thread writer_;

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/shares.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
 
+#include "base/error.h"
 #include "base/hash.h"
 
 namespace sf::train {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr size_t kHugePage = size_t{2} << 20;
 
 ckpt::Part write_share(ckpt::SafetensorsFiller& file, const ckpt::TensorInfo& info, const Share& share) {
   const size_t width = size_of(share.as);
@@ -35,6 +39,16 @@ ckpt::Part write_share(ckpt::SafetensorsFiller& file, const ckpt::TensorInfo& in
   return part;
 }
 
+Copy memory_for(const Shares& shares) {
+  size_t bytes = 0;
+  for (const Share& share : shares) bytes += share.values.bytes();
+  bytes = std::max<size_t>(1, (bytes + kHugePage - 1) / kHugePage) * kHugePage;
+  Copy copy(static_cast<std::byte*>(std::aligned_alloc(kHugePage, bytes)));
+  SF_CHECK(copy, Exit::kOs, "no memory for the {} bytes that a checkpoint is written from", bytes);
+  ::madvise(copy.get(), bytes, MADV_HUGEPAGE);  // a hint
+  return copy;
+}
+
 }  // namespace
 
 Shares shares_of(engine::Engine& engine, Dtype stored) {
@@ -49,10 +63,8 @@ Shares shares_of(engine::Engine& engine, Dtype stored) {
   return shares;
 }
 
-std::unique_ptr<std::byte[]> copy_values(Shares& shares) {
-  size_t bytes = 0;
-  for (const Share& share : shares) bytes += share.values.bytes();
-  auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
+void copy_values(Shares& shares, Copy& copy) {
+  if (!copy) copy = memory_for(shares);
   std::byte* to = copy.get();
   for (Share& share : shares) {
     const size_t size = share.values.bytes();
@@ -60,7 +72,6 @@ std::unique_ptr<std::byte[]> copy_values(Shares& shares) {
     std::memcpy(to, share.values.data, size);
     share.values.data = std::exchange(to, to + size);
   }
-  return copy;
 }
 
 std::vector<ckpt::TensorInfo> declared(const Shares& shares, bool moments) {

@@ -2,6 +2,7 @@
 // What each rank writes of a checkpoint, and how ranks fill its files together: every byte is written by one rank, from
 // its own memory to its place in the file. Nobody holds a whole tensor.
 #pragma once
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -32,8 +33,13 @@ using Shares = std::vector<Share>;
 
 // Of the engine's masters, as `stored`, and moments, fp32.
 Shares shares_of(engine::Engine& engine, Dtype stored);
-// Points the shares at a copy of their values.
-std::unique_ptr<std::byte[]> copy_values(Shares& shares);
+// Copies the values of the shares, and points them there. The memory is taken the first time, in huge pages where the
+// system has them, for shares of equal sizes ever after: a step waits for the copy.
+struct FreeCopy {
+  void operator()(std::byte* bytes) const { std::free(bytes); }
+};
+using Copy = std::unique_ptr<std::byte, FreeCopy>;
+void copy_values(Shares& shares, Copy& copy);
 // The tensors of optimizer.safetensors, or all others.
 std::vector<ckpt::TensorInfo> declared(const Shares& shares, bool moments);
 uint64_t whole_bytes(const Shares& shares);  // of all ranks together

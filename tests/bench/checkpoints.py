@@ -139,7 +139,7 @@ def bench_files(rows, build, work, repeat):
     rows.append({"name": "10,000 tensors opened", "unit": "s", "ours": said["opened"], "goal": "<= 0.005"})
 
 
-def bench_overlap(rows, build, work, gib=0.2, every=8, saves=6):
+def bench_overlap(rows, build, work, gib=0.1, every=12, saves=3):
     """Steps of 2 ranks during which a checkpoint is written, beside those during which none is."""
     make_model(work / "small", gib)
     timed([build / "bin/sf-init", "model", work / "small", "-o", work / "target"])
@@ -147,7 +147,7 @@ def bench_overlap(rows, build, work, gib=0.2, every=8, saves=6):
     rng = random.Random(5)
     with open(work / "chats.jsonl", "w") as out:
         for i in range(2 * every * (saves + 1)):
-            turns = [{"role": role, "content": " ".join(rng.choice(words) for _ in range(40))} for role in ("user", "assistant")]
+            turns = [{"role": role, "content": " ".join(rng.choice(words) for _ in range(8))} for role in ("user", "assistant")]
             out.write(json.dumps({"id": str(i), "messages": turns}) + "\n")
     steps = every * saves + every // 2
     settings = {"batch_size": 1, "micro_batches": 2, "max_steps": steps, "checkpoint_every": every, "keep_checkpoints": saves + 2,

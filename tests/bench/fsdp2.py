@@ -33,14 +33,18 @@ MATRIX_PARAMETERS = 106.2e6 + 28.3e6
 
 
 class Watch(threading.Thread):
-    """Highest resident and proportional size of any rank below a process, and their processor seconds."""
+    """Highest resident size of any rank and proportional size of all, and their processor seconds: the ranks below one
+    process, or these. `pss_every`: tenths of a second between two looks at the pages."""
 
-    def __init__(self, pid):
+    def __init__(self, pids, pss_every=10):
         super().__init__(daemon=True)
-        self.pid, self.rss, self.pss, self.cpu, self.over = pid, {}, 0, {}, threading.Event()
+        self.pids, self.pss_every = pids, pss_every
+        self.rss, self.pss, self.cpu, self.over = {}, 0, {}, threading.Event()
 
     def ranks(self):
-        found = [self.pid]
+        if len(self.pids) > 1:
+            return self.pids
+        found = list(self.pids)
         for pid in found:
             try:
                 found += [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -57,7 +61,7 @@ class Watch(threading.Thread):
                     proc = pathlib.Path(f"/proc/{pid}")
                     status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
                     self.rss[pid] = max(self.rss.get(pid, 0), int(status["VmHWM"].split()[0]) / 1024)
-                    if beat % 10 == 0:  # walks every page: seldom
+                    if beat % self.pss_every == 0:  # walks every page: seldom
                         rollup = (proc / "smaps_rollup").read_text()
                         total += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) / 1024
                     fields = (proc / "stat").read_text().rsplit(")", 1)[1].split()
@@ -86,7 +90,7 @@ def draft_of(draft, features):
             f"training.unroll={UNROLL}", "--set", "shard.frozen_tables=embed_tokens=rows"]
 
 
-def ours(a, what, dtype, steps, ranks, work, threads=1):
+def ours(a, what, dtype, steps, ranks, work, threads=1, pss_every=10):
     run = work / f"run{time.monotonic_ns()}"
     started = time.time()
     child = subprocess.Popen(
@@ -95,7 +99,7 @@ def ours(a, what, dtype, steps, ranks, work, threads=1):
          "--set", f"training.max_steps={steps}", "--set", "training.total_steps=1000", "--set", "training.epochs=1000",
          "--set", "training.max_grad_norm=0", "--set", "training.learning_rate=1e-5"],
         stdout=subprocess.DEVNULL)
-    watch = Watch(child.pid)
+    watch = Watch([child.pid], pss_every)
     watch.start()
     ends, cpu, seen = [], [], 0
     while child.poll() is None:
@@ -111,7 +115,7 @@ def ours(a, what, dtype, steps, ranks, work, threads=1):
     watch.over.set()
     assert child.returncode == 0, child.returncode
     records = [json.loads(line) for line in open(run / "metrics.jsonl")]
-    memory = records[-1]["memory"][-1]  # of the last rank: rank 0 also gathers the checkpoint
+    memory = records[-1]["memory"][-1]
     records = [record for record in records if "loss" in record]
     seconds = [sum(value for key, value in record.items() if key.startswith("time_")) for record in records]
     subprocess.run(["rm", "-rf", run], check=True)
@@ -120,15 +124,15 @@ def ours(a, what, dtype, steps, ranks, work, threads=1):
             "split": {key: statistics.median(r[key] for r in records[1:]) for key in records[0] if key.startswith("time_")}}
 
 
-def sft_peer(target, rows, dtype):
-    return lambda rank, ranks, port, steps: [HERE / "fsdp2_peer.py", target, rows, rank, ranks, port, steps, dtype]
+def sft_peer(target, rows, dtype, *how):
+    return lambda rank, ranks, port, steps: [HERE / "fsdp2_peer.py", target, rows, rank, ranks, port, steps, dtype, *how]
 
 
 def draft_peer(draft, length):
     return lambda rank, ranks, port, steps: [HERE / "eagle3_peer.py", draft, rank, ranks, port, steps, UNROLL, DRAFT_ROWS, length]
 
 
-def theirs(peer, steps, ranks):
+def theirs(peer, steps, ranks, pss_every=10):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -136,18 +140,16 @@ def theirs(peer, steps, ranks):
     children = [subprocess.Popen([sys.executable, *(str(word) for word in peer(rank, ranks, port, steps))],
                                  stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
                 for rank in range(ranks)]
-    watches = [Watch(child.pid) for child in children]
-    for watch in watches:
-        watch.start()
+    watch = Watch([child.pid for child in children], pss_every)
+    watch.start()
     texts = [child.communicate()[0] for child in children]
-    for watch in watches:
-        watch.over.set()
+    watch.over.set()
     assert all(child.returncode == 0 for child in children)
     lines = [[json.loads(line) for line in text.splitlines() if line.startswith("{")] for text in texts]
     taken = [[line for line in rank if "s" in line] for rank in lines]
     return {"launch": max(rank[0]["at"] for rank in taken) - started,
             "steps": [max(rank[i]["s"] for rank in taken) for i in range(1, steps)],
-            "rss": max(max(watch.rss.values()) for watch in watches), "pss": sum(watch.pss for watch in watches),
+            "rss": max(watch.rss.values()), "pss": watch.pss,
             "cpu": statistics.median(rank[i]["cpu"] for rank in taken for i in range(1, steps)),
             "loss": [statistics.mean(rank[i]["loss"] for rank in taken) for i in range(steps)],
             "gemm": next(line["gemm_gflops"] for line in lines[0] if "gemm_gflops" in line)}
@@ -166,6 +168,35 @@ def idle_theirs():
 
 def idle_ours(a):
     return idle([a.build / "tests/bench/idle_bench"])
+
+
+def idle_pss(command):
+    """PSS in MiB, both together, of two processes that have loaded their libraries and wait."""
+    waiting = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+    for child in waiting:
+        child.stdout.readline()
+    rollups = [pathlib.Path(f"/proc/{child.pid}/smaps_rollup").read_text() for child in waiting]
+    for child in waiting:
+        child.communicate()
+    return sum(int(line.split()[1]) / 1024 for text in rollups for line in text.splitlines() if line.startswith("Pss:"))
+
+
+def bench_loading(a, target, work, rows_out):
+    """From the weights on disk to the end of the first step: ours, and rank 0 that reads a model and hands out its state."""
+    rows = work / "loading.jsonl"
+    write_rows(rows, 64)
+    mine, peers = [], []
+    for _ in range(a.pairs):
+        mine.append(ours(a, sft_of(target, rows, 64), "fp32", 2, 2, work, pss_every=1))
+        peers.append(theirs(sft_peer(target, rows, "fp32", "full"), 2, 2, pss_every=1))
+    bases = [idle_pss([a.build / "tests/bench/idle_bench", "wait"]),
+             idle_pss([sys.executable, "-c", "import torch, transformers, torch.distributed.fsdp; print(flush=True); input()"])]
+    print(f"SmolLM2-135M, 2 ranks, from launch to the end of step 1; n = {a.pairs} pairs; idle {bases[0]:.0f} and {bases[1]:.0f} MiB")
+    time_ratio = ratio("launch to first step", [run["launch"] for run in mine], [run["launch"] for run in peers], 0.33, "s")
+    pss_ratio = ratio("peak PSS above idle, both", [run["pss"] - bases[0] for run in mine], [run["pss"] - bases[1] for run in peers],
+                      0.5, "MiB")
+    print(f"    first losses {mine[0]['loss'][0]:.5f} and {peers[0]['loss'][0]:.5f}", flush=True)
+    rows_out.append({"name": "loading", "ours": mine, "peer": peers, "time_ratio": time_ratio, "pss_ratio": pss_ratio})
 
 
 def ratio(name, mine, peers, goal, unit):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """One rank of the peer: PyTorch FSDP2 on Gloo (or one plain process), full fine-tuning of a causal model.
 
-usage: fsdp2_peer.py TARGET ROWS.jsonl RANK WORLD PORT STEPS fp32|bf16     (WORLD 1: no FSDP, no process group)
+usage: fsdp2_peer.py TARGET ROWS.jsonl RANK WORLD PORT STEPS fp32|bf16 [full]     (WORLD 1: no FSDP, no process group)
+full: rank 0 alone reads the weights, and every rank takes its shard of that state.
 Prints one JSON object a step: wall clock at its end, seconds, processor seconds, loss.
 """
 import json
@@ -22,20 +23,39 @@ def gemm_gflops(kind):
     return 2e-9 * 256 * 576 * 1536 / best
 
 
+def load_full_state(model, state, rank):
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+    if rank > 0:
+        model.to_empty(device=torch.device("cpu"))
+        model.tie_weights()
+    set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+    for buffer in model.buffers():
+        dist.broadcast(buffer, src=0)
+
+
 def main():
     target, rows, rank, world, port, steps, dtype = sys.argv[1:8]
+    full = sys.argv[8:] == ["full"]
     rank, world, steps = int(rank), int(world), int(steps)
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     import torch
     import torch.distributed as dist
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     torch.set_num_threads(1)
     bf16 = dtype == "bf16"
-    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+    if full and int(rank) > 0:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(target), dtype=torch.float32)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+    state = model.state_dict() if full and rank == 0 else {}
     if world > 1:
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
         dist.init_process_group("gloo", rank=rank, world_size=world)
@@ -44,6 +64,9 @@ def main():
         for layer in model.model.layers:
             fully_shard(layer, mesh=mesh, mp_policy=policy)
         fully_shard(model, mesh=mesh, mp_policy=policy)
+    if full:
+        load_full_state(model, state, rank)
+        del state
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.0, fused=True)
     ids = [torch.tensor([json.loads(line)["input_ids"]]) for line in open(rows, encoding="utf-8")]

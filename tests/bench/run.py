@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed against the peers, interleaved, medians: capture and decoding against transformers, tokenizing against tokenizers.
 
-usage: run.py --build BUILD [--part inference,collectives,fsdp2,drafts,tables,checkpoints,score] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
+usage: run.py --build BUILD [--part inference,collectives,fsdp2,loading,drafts,tables,checkpoints,score] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
 """
 import argparse
 import json
@@ -157,7 +157,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--part", default="inference,collectives,fsdp2,drafts,tables,checkpoints,score", help="which parts, with commas between")
+    parser.add_argument("--part", default="inference,collectives,fsdp2,loading,drafts,tables,checkpoints,score", help="which parts, with commas between")
     parser.add_argument("--shapes", default="A,B,C,A2048,B2048", help="of the part fsdp2")
     parser.add_argument("--pairs", type=int, default=3, help="of the parts fsdp2, drafts and collectives")
     parser.add_argument("--rows", type=int, default=64, help="of features in the part tables; a step takes 32")
@@ -180,6 +180,8 @@ def main():
             collectives.bench(a, rows)
         if "fsdp2" in a.part.split(","):
             fsdp2.bench(a, target, work, rows)
+        if "loading" in a.part.split(","):
+            fsdp2.bench_loading(a, target, work, rows)
         if "drafts" in a.part.split(","):
             drafts.bench(a, work, rows)
         if "tables" in a.part.split(","):
