@@ -190,7 +190,7 @@ def bench_loading(a, target, work, rows_out):
         mine.append(ours(a, sft_of(target, rows, 64), "fp32", 2, 2, work, pss_every=1))
         peers.append(theirs(sft_peer(target, rows, "fp32", "full"), 2, 2, pss_every=1))
     bases = [idle_pss([a.build / "tests/bench/idle_bench", "wait"]),
-             idle_pss([sys.executable, "-c", "import torch, transformers, torch.distributed.fsdp; print(flush=True); input()"])]
+             idle_pss([sys.executable, "-c", "import torch, transformers, torch.distributed.fsdp; print(flush=True); __import__('sys').stdin.read()"])]
     print(f"SmolLM2-135M, 2 ranks, from launch to the end of step 1; n = {a.pairs} pairs; idle {bases[0]:.0f} and {bases[1]:.0f} MiB")
     time_ratio = ratio("launch to first step", [run["launch"] for run in mine], [run["launch"] for run in peers], 0.33, "s")
     pss_ratio = ratio("peak PSS above idle, both", [run["pss"] - bases[0] for run in mine], [run["pss"] - bases[1] for run in peers],
