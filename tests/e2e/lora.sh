@@ -99,7 +99,7 @@ kill -KILL $! && wait $! 2>/dev/null || true
 [ -e begun.partial ] || die "it was not killed on the way"
 expect 76 sf-eval generate --target target --questions chats.jsonl --set generate.max_new_tokens=64 \
   --set generate.ignore_eos=true --adapter adapter0 -o begun
-says "another target, adapter, template or sampling"
+says "was begun with other settings: adapter was"
 rm begun.partial
 # Experts, each with an adapter of its own: the same claims.
 python3 "$here/../support/make_tiny_model.py" moe family=qwen3_moe layers=2
