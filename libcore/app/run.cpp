@@ -16,6 +16,7 @@
 #include "app/help.h"
 #include "app/ranks.h"
 #include "app/supervisor.h"
+#include "app/verdict.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/file.h"
@@ -170,6 +171,15 @@ int answer_of(const Verb& verb, Invocation& invocation) {
   return done ? *done : enter_tensor(verb.tensor_entry, invocation);
 }
 
+int answer_or_verdict(const Verb& verb, Call& call) {
+  try {
+    return answer_of(verb, call);
+  } catch (const Verdict&) {
+    call.finish();
+    throw;
+  }
+}
+
 // Of several ranks with one error, one tells it; and an end that its own rank told is not told again.
 bool is_ours_to_tell(const Call& call, std::string_view error) {
   if (call.group_fd() < 0) return true;
@@ -189,7 +199,7 @@ int call_verb(CallSetup setup) {
       [&] {
         call.listen();
         if (!verb.tensor_entry.empty() || call.has("verbose")) call.log_first_lines();
-        int answer = answer_of(verb, call);
+        int answer = answer_or_verdict(verb, call);
         if (answer < 128 && answer != static_cast<int>(Exit::kAgain)) call.finish();  // a stopped verb has no result
         return answer;
       },
@@ -203,8 +213,9 @@ RankEnv world_of(const Verb& verb, const Parsed& parsed, const Environment& envi
   SF_CHECK(world.world == 1 || verb.ranks, Exit::kUsage,
            "{} runs as one process, but the environment ({}) speaks of {} ranks: start it once", verb.name,
            world.source, world.world);
-  SF_CHECK(world.world == 1 || asked == 0 || asked == world.world, Exit::kUsage,
-           "--ranks {} contradicts the environment ({}), which speaks of {} ranks", asked, world.source, world.world);
+  SF_CHECK(world.source == "single" || asked == 0 || asked == world.world, Exit::kUsage,
+           "--ranks {} contradicts the environment ({}), which speaks of {} rank{}", asked, world.source, world.world,
+           world.world == 1 ? "" : "s");
   if (world.world == 1 && asked > 1) {
     world.world = world.local_world = asked;
     world.source = "supervisor";

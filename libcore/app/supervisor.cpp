@@ -83,7 +83,8 @@ class Supervisor {
     for (int signal : kPassedOn) {
       struct sigaction now {};
       sigaction(signal, nullptr, &now);
-      if (now.sa_handler != SIG_IGN) sigaddset(&wanted, signal);  // nohup and background jobs stay as they are
+      // nohup and background jobs stay as they are; QUIT asks for a report and ends nothing.
+      if (now.sa_handler != SIG_IGN || signal == SIGQUIT) sigaddset(&wanted, signal);
     }
     sigprocmask(SIG_BLOCK, &wanted, &mask_before_);
     signals_ = UniqueFd(signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));

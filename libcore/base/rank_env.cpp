@@ -16,6 +16,7 @@ using Environment = std::map<std::string, std::string>;
 struct Names {
   const char* source;
   const char *rank, *world, *local_rank, *local_world;
+  bool local_set;  // the last two belong together, as torchrun gives them
 };
 
 int number(const Environment& env, const char* name) {
@@ -23,7 +24,7 @@ int number(const Environment& env, const char* name) {
   int value = -1;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   SF_CHECK(error == std::errc() && end == text.data() + text.size() && value >= 0, Exit::kUsage,
-           "{}=\"{}\" is not a rank count: wanted a whole number from 0", name, text);
+           "{}=\"{}\": wanted a whole number from 0", name, text);
   return value;
 }
 
@@ -31,14 +32,26 @@ std::optional<RankEnv> read_set(const Environment& env, const Names& names) {
   std::vector<const char*> absent;
   for (const char* name : {names.rank, names.world})
     if (!env.contains(name)) absent.push_back(name);
-  if (absent.size() == 2) return std::nullopt;
+  const bool local = env.contains(names.local_rank), local_world = env.contains(names.local_world);
+  const bool whole = names.local_set && (local || local_world);
+  if (whole)
+    for (const char* name : {names.local_rank, names.local_world})
+      if (!env.contains(name)) absent.push_back(name);
+  if (absent.size() == 2 && !whole) return std::nullopt;
   SF_CHECK(absent.empty(), Exit::kUsage, "half a set of {} variables: {} is missing; set both or none", names.source,
            absent.front());
   RankEnv result{.rank = number(env, names.rank), .world = number(env, names.world), .source = names.source};
   result.local_rank = env.contains(names.local_rank) ? number(env, names.local_rank) : result.rank;
   result.local_world = env.contains(names.local_world) ? number(env, names.local_world) : result.world;
-  SF_CHECK(result.rank < result.world, Exit::kUsage, "{}={} but {}={}: a rank lies below its world", names.rank,
-           result.rank, names.world, result.world);
+  auto below = [](const char* name, int rank, const char* of, int world) {
+    SF_CHECK(rank < world, Exit::kUsage, "{}={} but {}={}: a rank lies below its world", name, rank, of, world);
+  };
+  below(names.rank, result.rank, names.world, result.world);
+  if (!whole) return result;
+  below(names.local_rank, result.local_rank, names.local_world, result.local_world);
+  SF_CHECK(result.local_world <= result.world && result.local_rank <= result.rank, Exit::kUsage,
+           "{}={} of {}={} on this host, but {}={} of {}={} in all", names.local_rank, result.local_rank,
+           names.local_world, result.local_world, names.rank, result.rank, names.world, result.world);
   return result;
 }
 
@@ -62,7 +75,8 @@ void place_torchrun(RankEnv& result, const Environment& env) {
   result.meet_port = number(env, "MASTER_PORT");
   SF_CHECK(result.meet_port >= 1 && result.meet_port <= 65535, Exit::kUsage, "MASTER_PORT={} is not a port",
            result.meet_port);
-  result.job = fmt::format("torchrun {}:{} {}", result.meet_host, result.meet_port, text(env, "TORCHELASTIC_RUN_ID"));
+  result.job = fmt::format("torchrun {}:{}", result.meet_host, result.meet_port);
+  if (std::string start = text(env, "TORCHELASTIC_RUN_ID"); !start.empty()) result.job += " " + start;
 }
 
 void place_slurm(RankEnv& result, const Environment& env) {
@@ -79,7 +93,8 @@ void place_slurm(RankEnv& result, const Environment& env) {
   result.meet_port = slurm_port(job, step);
   if (env.contains("MASTER_ADDR")) result.meet_host = env.at("MASTER_ADDR");
   if (env.contains("MASTER_PORT")) result.meet_port = number(env, "MASTER_PORT");
-  result.job = fmt::format("slurm {}.{} {}", job, step, text(env, "SLURM_RESTART_COUNT"));
+  result.job = fmt::format("slurm {}.{}", job, step);
+  if (std::string start = text(env, "SLURM_RESTART_COUNT"); !start.empty()) result.job += " " + start;
 }
 
 }  // namespace
@@ -115,13 +130,14 @@ int count_of_node(std::string_view list, int node) {
 }
 
 RankEnv rank_env(const Environment& environment) {
-  auto torchrun = read_set(environment, {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
+  auto torchrun = read_set(environment, {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", true});
   Environment step = environment;
   if (!environment.contains("SLURM_STEP_ID")) {  // a batch shell, not a task of srun
     step.erase("SLURM_PROCID");
     step.erase("SLURM_NTASKS");
   }
-  auto slurm = read_set(step, {"slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"});
+  auto slurm =
+      read_set(step, {"slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", false});
   if (torchrun && slurm) {
     SF_CHECK(torchrun->rank == slurm->rank && torchrun->world == slurm->world, Exit::kUsage,
              "RANK/WORLD_SIZE say {}/{}, SLURM_PROCID/SLURM_NTASKS say {}/{}: unset one set", torchrun->rank,

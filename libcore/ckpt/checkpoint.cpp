@@ -2,8 +2,10 @@
 #include "ckpt/checkpoint.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <set>
 
 #include "base/error.h"
@@ -87,7 +89,9 @@ namespace {
 
 void check_dir(const fs::path& dir) {
   std::error_code ignored;
-  if (fs::is_directory(dir, ignored)) return;
+  const bool there = fs::is_directory(dir, ignored), closed = access(dir.c_str(), R_OK | X_OK) != 0 && errno == EACCES;
+  SF_CHECK(!closed, Exit::kNoPermission, "{} may not be looked into: {}", dir.string(), errno_text(EACCES));
+  if (there) return;
   SF_CHECK(is_present(dir), Exit::kNoInput, "{}: no such checkpoint directory", dir.string());
   SF_CHECK(fs::exists(dir, ignored), Exit::kNoInput, "{} is a symbolic link that leads nowhere", dir.string());
   fail(Exit::kNoInput, "{} is a file, wanted a checkpoint directory", dir.string());

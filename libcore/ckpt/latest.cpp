@@ -50,7 +50,9 @@ namespace {
 // Why a checkpoint cannot be gone on from; empty: it is whole.
 std::string damage_of(const fs::path& dir) {
   try {
-    std::vector<std::string> wrong = Checkpoint::open(dir).verify();
+    const Checkpoint files = Checkpoint::open(dir);
+    if (!files.has_manifest()) return "it has no manifest.json, which is written last: it was not finished";
+    std::vector<std::string> wrong = files.verify();
     return wrong.empty() ? "" : "not what was published: " + listed(wrong);
   } catch (const Error& error) {
     return error.what();

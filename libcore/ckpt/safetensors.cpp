@@ -211,12 +211,14 @@ Header read_header(std::span<const std::byte> file) {
            file.size());
   uint64_t length;
   std::memcpy(&length, file.data(), 8);
+  SF_CHECK(file.size() == 8 || file[8] == std::byte{'{'}, Exit::kData,
+           "not a safetensors file: what would be its header does not start with '{{'");
   SF_CHECK(length <= kMaxHeader, Exit::kData, "a header of {} bytes is announced, at most {} are allowed", length,
            kMaxHeader);
   SF_CHECK(length <= file.size() - 8, Exit::kData,
            "a header of {} bytes is announced, {} are there: the file is truncated", length, file.size() - 8);
   std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, length);
-  SF_CHECK(!text.empty() && text.front() == '{', Exit::kData, "the header does not start with '{{'");
+  SF_CHECK(!text.empty(), Exit::kData, "an empty header, which does not start with '{{'");
   Header header;
   if (!PlainHeader(text).read(header)) header = parse_header(text);
   check_tiling(header.tensors, file.size() - 8 - length);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -36,6 +37,16 @@ std::string host_identity() {
 }
 
 }  // namespace
+
+void check_local_ranks(Meeting& meeting, int rank, int world, int local_rank, Deadline deadline) {
+  meeting.put(fmt::format("local rank {}", rank), bytes_of(fmt::format("{} {}", local_rank, host_identity())));
+  std::map<std::string, int> seen;
+  for (int peer = 0; peer < world; ++peer) {
+    auto [first, fresh] = seen.emplace(await(meeting, fmt::format("local rank {}", peer), deadline), peer);
+    SF_CHECK(fresh, Exit::kUsage, "ranks {} and {} are on one host, and LOCAL_RANK is {} for both", first->second, peer,
+             first->first.substr(0, first->first.find(' ')));
+  }
+}
 
 bool on_one_host(Meeting& meeting, int rank, int world, Deadline deadline) {
   meeting.put(fmt::format("host {}", rank), bytes_of(host_identity()));

@@ -14,6 +14,8 @@ namespace sf::comm {
 // The process must ignore SIGPIPE, as every command does: Gloo writes to connections that have ended.
 std::unique_ptr<Group> make_gloo(std::shared_ptr<Meeting> meeting, std::shared_ptr<shm::Region> board, int rank,
                                  Deadline deadline);
+// kUsage on every rank if a launcher gave two ranks of one host the same place on it.
+void check_local_ranks(Meeting& meeting, int rank, int world, int local_rank, Deadline deadline);
 // True on every rank if all of them can share memory: one host, one user, one view of processes.
 bool on_one_host(Meeting& meeting, int rank, int world, Deadline deadline);
 // Ranks of one host that nobody forked together: rank 0 makes the memory file, the others open it through /proc.

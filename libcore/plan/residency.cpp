@@ -81,27 +81,69 @@ const arch::Table& table_of_word(const arch::ModelSpec& spec, std::string_view w
        known.empty() ? "none" : known);
 }
 
+// What is said of one table so far, and by which words.
+struct Said {
+  Residency residency = Residency::kReplicate;
+  std::string word;  // empty: nothing
+  bool named = false;
+};
+
+// Each of a tied table's two names may ask for what its own use needs.
+bool are_halves(const arch::Table& table, Residency a, Residency b) {
+  bool halves =
+      (a == Residency::kRows && b == Residency::kStream) || (a == Residency::kStream && b == Residency::kRows);
+  return halves && table.looked_up && table.multiplied;
+}
+
+void name(const arch::Table& table, Residency wanted, std::string_view word, Said& said) {
+  if (!said.named) {
+    said = {wanted, std::string(word), true};
+    return;
+  }
+  const bool halves = are_halves(table, said.residency, wanted);
+  const bool same_name = said.word.starts_with(word.substr(0, word.find('=') + 1));
+  SF_CHECK(!same_name && (halves || said.residency == wanted), Exit::kConfig,
+           "shard.frozen_tables: \"{}\" and \"{}\" both say where {} lives; give one", said.word, word,
+           table.parameter);
+  if (halves) said.residency = Residency::kRowsStream;
+  said.word = fmt::format("{},{}", said.word, word);
+}
+
+// A word for all stands first and once; what is named after it is an exception.
+std::map<std::string, Said> parse(const arch::ModelSpec& spec, std::string_view words) {
+  std::map<std::string, Said> all;
+  for (const arch::Table& table : spec.tables) all[table.parameter] = {};
+  for (bool first = true; !words.empty(); first = false) {
+    std::string_view word = words.substr(0, words.find(','));
+    words.remove_prefix(std::min(words.size(), word.size() + 1));
+    size_t equals = word.find('=');
+    if (equals != std::string_view::npos) {
+      const arch::Table& table = table_of_word(spec, word.substr(0, equals));
+      name(table, residency_of_word(word.substr(equals + 1)), word, all[table.parameter]);
+      continue;
+    }
+    const Said of_all{residency_of_word(word), std::string(word)};
+    SF_CHECK(first, Exit::kConfig,
+             "shard.frozen_tables: \"{}\" is for all tables, and others are said before it; give it alone or first",
+             word);
+    for (auto& [parameter, said] : all) said = of_all;
+  }
+  return all;
+}
+
 }  // namespace
 
 std::map<std::string, Residency> residencies_of(const arch::ModelSpec& spec, std::string_view words) {
   std::map<std::string, Residency> chosen;
-  for (const arch::Table& table : spec.tables) chosen[table.parameter] = Residency::kReplicate;
-  while (!words.empty()) {
-    std::string_view word = words.substr(0, words.find(','));
-    words.remove_prefix(std::min(words.size(), word.size() + 1));
-    size_t equals = word.find('=');
-    if (equals == std::string_view::npos) {
-      for (const arch::Table& table : spec.tables) chosen[table.parameter] = residency_of_word(word);
-    } else {
-      const arch::Table& table = table_of_word(spec, word.substr(0, equals));
-      Residency wanted = residency_of_word(word.substr(equals + 1)), &now = chosen[table.parameter];
-      // Each of a tied table's two names may ask for what its own use needs.
-      bool halves = (now == Residency::kRows && wanted == Residency::kStream) ||
-                    (now == Residency::kStream && wanted == Residency::kRows);
-      now = halves && table.looked_up && table.multiplied ? Residency::kRowsStream : wanted;
-    }
-  }
+  for (const auto& [parameter, said] : parse(spec, words)) chosen[parameter] = said.residency;
   return chosen;
+}
+
+std::map<std::string, std::string> words_of_tables(const arch::ModelSpec& spec, std::string_view words) {
+  std::map<std::string, std::string> found;
+  for (const auto& [parameter, said] : parse(spec, words))
+    if (!said.word.empty()) found[parameter] = said.word;
+  return found;
 }
 
 std::vector<std::string> host_resident(const arch::ModelSpec& spec, std::string_view words) {

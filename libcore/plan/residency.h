@@ -26,9 +26,11 @@ std::optional<Residency> residency_from_name(std::string_view name);
 std::string misfit(const arch::Table& table, Residency residency);
 
 // What `words` (shard.frozen_tables) say of a model's tables: RESIDENCY is for all, TABLE=RESIDENCY,... for those named
-// (a parameter's name, with or without ".weight"); the others are replicated. kConfig naming the word, and what is
-// known.
+// (a parameter's name, with or without ".weight"), exceptions from a word for all before them; the others are
+// replicated. kConfig naming the word, and what is known; or both words, where two say it of one table.
 std::map<std::string, Residency> residencies_of(const arch::ModelSpec& spec, std::string_view words);
+// Which of the words said it, for each table of which one did.
+std::map<std::string, std::string> words_of_tables(const arch::ModelSpec& spec, std::string_view words);
 
 // The frozen parameters that `words` (shard.host_resident) mean: each is a name or the end of one behind a dot, with or
 // without ".weight", separated by commas. kConfig naming a word that matches nothing, or only what cannot be frozen.

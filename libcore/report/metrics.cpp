@@ -51,15 +51,37 @@ void each_record(const std::string& text, const std::filesystem::path& file, Vis
   }
 }
 
-void keep_up_to(const std::filesystem::path& file, int64_t step) {
-  if (!std::filesystem::is_regular_file(file)) return;
-  std::string text = read_file(file, kMostBytes), kept;
+bool is_json(std::string_view line) {
+  try {
+    Json::parse(line, "");
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Takes a last line off `text` that a kill or a full disk left unfinished, with a line break after it or without.
+std::string take_torn_line(std::string& text) {
+  const size_t end = text.ends_with('\n') ? text.size() - 1 : text.size();
+  const size_t begin = end == 0 ? 0 : text.rfind('\n', end - 1) + 1;  // npos + 1 is 0
+  std::string last = text.substr(begin, end - begin);
+  if (last.empty() || (end < text.size() && is_json(last))) return "";
+  text.resize(begin);
+  return last;
+}
+
+// Returns a torn last line, which is dropped.
+std::string keep_up_to(const std::filesystem::path& file, int64_t step) {
+  if (!std::filesystem::is_regular_file(file)) return "";
+  const std::string there = read_file(file, kMostBytes);
+  std::string text = there, kept, torn = take_torn_line(text);
   each_record(text, file, [&](std::string_view line, const Record& record) {
     if (record.step > step && !fault("report.keep_later_records")) return;
     kept += line;
     kept += '\n';
   });
-  if (kept != text) write_atomic(file, kept);
+  if (kept != there) write_atomic(file, kept);
+  return torn;
 }
 
 }  // namespace
@@ -68,12 +90,14 @@ MetricsWriter::MetricsWriter(UniqueFd fd, std::filesystem::path file, int rank)
     : clock(unix_seconds), fd_(std::move(fd)), file_(std::move(file)), rank_(rank) {}
 
 MetricsWriter MetricsWriter::open(const std::filesystem::path& file, int64_t resumed_step, int rank) {
-  keep_up_to(file, resumed_step);
+  std::string torn = keep_up_to(file, resumed_step);
   UniqueFd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   int number = errno;
   SF_CHECK(fd.valid(), exit_of_errno(number, Exit::kCantCreate), "cannot open {}: {}", file.string(),
            errno_text(number));
-  return MetricsWriter(std::move(fd), file, rank);
+  MetricsWriter writer(std::move(fd), file, rank);
+  writer.torn_ = std::move(torn);
+  return writer;
 }
 
 void MetricsWriter::scalar(int64_t step, std::string_view name, double value) {

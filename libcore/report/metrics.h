@@ -26,7 +26,7 @@ namespace sf::report {
 class MetricsWriter : public MetricSink {
  public:
   // Opens FILE for a run that goes on after `resumed_step` steps (0: from the start; then records are still kept if
-  // they belong to step 0 only). Records of later steps and a half-written last line are removed first, atomically.
+  // they belong to step 0 only). Records of later steps and a torn last line are removed first, atomically.
   static MetricsWriter open(const std::filesystem::path& file, int64_t resumed_step, int rank = 0);
   MetricsWriter(MetricsWriter&&) = default;
   ~MetricsWriter() override = default;
@@ -37,6 +37,7 @@ class MetricsWriter : public MetricSink {
   void event(std::string_view event, int64_t step, const Json& fields);
 
   const std::filesystem::path& file() const { return file_; }
+  const std::string& torn() const { return torn_; }  // the last line that open() removed because it is no record
 
   std::function<double()> clock;  // seconds since 1970; replaced by tests
 
@@ -46,6 +47,7 @@ class MetricsWriter : public MetricSink {
 
   UniqueFd fd_;
   std::filesystem::path file_;
+  std::string torn_;
   int rank_;
   std::map<int64_t, Json> pending_;  // step -> fields so far
 };

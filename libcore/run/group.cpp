@@ -31,6 +31,8 @@ std::unique_ptr<comm::Group> group_by_meeting(app::Invocation& invocation, const
                                .interface = comm.interface,
                                .supervisor = supervisor_of(invocation)};
   std::shared_ptr<comm::Meeting> meeting = comm::Meeting::join(options, deadline);
+  if (ranks.source == "torchrun")
+    comm::check_local_ranks(*meeting, ranks.rank, ranks.world, ranks.local_rank, deadline);
   bool near = comm.group != "gloo" && comm::on_one_host(*meeting, ranks.rank, ranks.world, deadline);
   invocation.log(fmt::format("{} ranks of \"{}\" met at {} and talk by {}; rank {} is at {}", ranks.world, options.job,
                              meeting->place(), near ? "shm" : "gloo", ranks.rank, meeting->address()));

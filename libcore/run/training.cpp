@@ -109,7 +109,7 @@ void choose_modes(app::Invocation& invocation, comm::Group& group, engine::Engin
     config::Settings asked = settings;  // what the request applies is applied by this run elsewhere
     request = request_of(asked, group.world());
     request.load.ranks_here = invocation.ranks().local_world;
-    tool::set_limits(request, "", tool::kUsualBandwidth);
+    tool::set_limits(request, 0, tool::kUsualBandwidth);
   }
   tool::apply_modes(settings, request, [&](uint64_t limit) {
     std::vector<uint64_t> all(static_cast<size_t>(group.world()));
@@ -218,6 +218,8 @@ RunReport::RunReport(app::Invocation& invocation, engine::Engine& engine, const 
   fs::path file = run.path() / "metrics.jsonl";
   if (resumed_step == 0) fs::remove(file);
   sink_ = std::make_unique<Sink>(invocation, report::MetricsWriter::open(file, resumed_step), resumed_step, steps);
+  if (const std::string& torn = sink_->writer().torn(); !torn.empty())
+    invocation.warn(fmt::format("{}: its last line was torn and is dropped: {:.60}", file.string(), torn));
   Json facts = Json::object().set("command", invocation.command_line()).set("ranks", int64_t{group.world()});
   facts.set("threads", int64_t{tensor::threads()}).set("group", std::string(group.kind())).set("steps", steps);
   facts.set("plan", engine.schedule().digest());

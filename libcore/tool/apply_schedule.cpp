@@ -42,10 +42,21 @@ bool is_reached(const arch::Table& table) {
   return !table.own && !table.in_group;
 }
 
-std::string tables_of_target(const arch::ModelSpec& spec) {
-  auto count = std::count_if(spec.tables.begin(), spec.tables.end(), is_reached);
-  bool beyond = count == 0 && !spec.tables.empty();
+std::string tables_of_target(const arch::ModelSpec& spec, std::ptrdiff_t count) {
+  bool beyond = std::none_of(spec.tables.begin(), spec.tables.end(), is_reached) && !spec.tables.empty();
   return fmt::format("{} tables{}", count, beyond ? " (those of this draft are cut with its groups anyway)" : "");
+}
+
+// What shard.frozen_tables says of a table must not be undone by shard.host_resident; the word for all may be.
+void refuse_two_places(const config::Settings& settings, const std::map<std::string, std::string>& words,
+                       const std::vector<std::string>& resident) {
+  for (const std::string& name : resident) {
+    auto said = words.find(name);
+    SF_CHECK(said == words.end() || said->second.find('=') == std::string::npos || said->second.ends_with("=host"),
+             Exit::kConfig,
+             "shard.host_resident ({}) means {}, of which shard.frozen_tables ({}) says \"{}\"; give one",
+             settings.origin("shard.host_resident"), name, settings.origin("shard.frozen_tables"), said->second);
+  }
 }
 
 // Where the frozen tables live. training.shard_frozen_tables is the reference's name for one residency of all of them.
@@ -59,16 +70,22 @@ std::map<std::string, plan::Residency> apply_tables(config::Settings& settings, 
            "training.shard_frozen_tables ({}) and shard.frozen_tables ({}) both say where tables live; give one",
            settings.origin("training.shard_frozen_tables"), settings.origin("shard.frozen_tables"));
   std::map<std::string, plan::Residency> tables = plan::residencies_of(spec, words);
-  auto count = [&](bool counted) { return fmt::format("{} tables", counted ? tables.size() : 0); };
-  settings.applied("shard.frozen_tables", words, count(!all), "engine");
+  std::map<std::string, std::string> said = plan::words_of_tables(spec, words);
+  const std::string resident = settings.get_string("shard.host_resident");
+  const std::vector<std::string> names = plan::host_resident(spec, resident);
+  refuse_two_places(settings, said, names);
+  for (const std::string& name : names) said.erase(name);
+  settings.applied("shard.frozen_tables", words, fmt::format("{} tables", all ? 0 : said.size()), "engine");
   // The reference read this option and then lost it on one of its launch paths.
   if (fault("tool.drop_option")) return tables;
-  for (const arch::Table& table : spec.tables)
-    if (all && is_reached(table)) tables.at(table.parameter) = plan::Residency::kShard;
-  settings.applied("training.shard_frozen_tables", all ? "true" : "false", all ? tables_of_target(spec) : count(false),
-                   "engine");
-  std::string resident = settings.get_string("shard.host_resident");
-  std::vector<std::string> names = plan::host_resident(spec, resident);
+  std::ptrdiff_t reached = 0;
+  for (const arch::Table& table : spec.tables) {
+    if (!all || !is_reached(table) || std::find(names.begin(), names.end(), table.parameter) != names.end()) continue;
+    tables.at(table.parameter) = plan::Residency::kShard;
+    ++reached;
+  }
+  settings.applied("training.shard_frozen_tables", all ? "true" : "false",
+                   all ? tables_of_target(spec, reached) : "0 tables", "engine");
   for (const std::string& name : names) tables[name] = plan::Residency::kHost;
   settings.applied("shard.host_resident", resident, fmt::format("{} parameters", names.size()), "engine");
   return tables;
@@ -112,7 +129,11 @@ plan::ScheduleOptions apply_schedule(config::Settings& settings, const arch::Mod
   options.prefetch = static_cast<int>(segments.whole("engine.prefetch"));
   apply_numerics(settings, options);
   apply_shard(settings, options);
-  options.facts.push_back("settings " + settings.digest());
+  // Line by line, so that ranks which were given other settings see which.
+  const Json resolved = settings.resolved();
+  for (const auto& [section, values] : resolved.as_object())
+    for (const auto& [key, value] : values.as_object())
+      options.facts.push_back(fmt::format("{}.{} = {}", section, key, value.dump()));
   options.tables = apply_tables(settings, spec);
   options.root = apply_wrap(settings, spec, options.tables);
   return options;

@@ -75,6 +75,8 @@ Outgoing outgoing_model(const TensorSet& set, const ExportOptions& options) {
 ckpt::Checkpoint open_target(const ckpt::Checkpoint& draft, const ExportOptions& options) {
   fs::path path = options.target.empty() ? fs::path(ckpt::target_of(draft).path) : options.target;
   std::error_code ignored;
+  SF_CHECK(options.target.empty() || fs::exists(path, ignored), Exit::kNoInput, "--target {}: no such directory",
+           path.string());
   SF_CHECK(!path.empty() && fs::exists(path, ignored), Exit::kNoInput,
            "--to hf stores the target's embedding beside the draft: give its checkpoint with --target");
   ckpt::Checkpoint target = ckpt::Checkpoint::open(path);
@@ -93,6 +95,7 @@ Outgoing outgoing_draft(const TensorSet& set, const ExportOptions& options) {
   std::vector<int64_t> layers = family.input(set.config).layers;
   SF_CHECK(std::any_of(layers.begin(), layers.end(), [](int64_t layer) { return layer > 0; }), Exit::kConfig,
            "{}: config.json does not say which layers the draft reads", set.path.string());
+  if (!options.target.empty()) open_target(*set.checkpoint, options);  // another's is refused, whoever is to load it
   Outgoing out;
   Dtype stored = options.dtype.value_or(wanted(set, "fc.weight").dtype.value_or(Dtype::kF32));
   for (const arch::Parameter& p : spec.parameters) {
@@ -175,6 +178,9 @@ fs::path export_model(const ExportOptions& options) {
   TensorSet set = open_published(options.checkpoint);
   SF_CHECK(set.checkpoint, Exit::kData, "{} is no checkpoint directory", options.checkpoint.string());
   bool draft = arch::find_draft_family(set.config) != nullptr;
+  SF_CHECK(draft || options.target.empty(), Exit::kUsage,
+           "--target {} names the target of a draft, and {} is {}; leave it out", options.target.string(),
+           options.checkpoint.string(), arch::is_adapter_config(set.config) ? "an adapter" : "a model");
   Outgoing out = outgoing(set, options);
   report_writing(out.tensors, options.report);
   ckpt::Publisher publisher(options.out);

@@ -83,8 +83,19 @@ uint64_t bytes_from_text(std::string_view text, std::string_view what) {
   fail(Exit::kUsage, "{}: wanted bytes such as 8589934592, 8GiB or 8.6G, found '{}'", what, text);
 }
 
-MemoryLimit memory_limit(std::string_view asked, int ranks_here, const fs::path& root) {
-  if (!asked.empty()) return {bytes_from_text(asked, "plan.memory"), "as given"};
+uint64_t bytes_of_setting(const config::Settings& settings, std::string_view key) {
+  const std::string text = settings.get_string(key), origin = settings.origin(key);
+  if (text.empty()) return 0;
+  const bool option = origin.starts_with("--") && origin != "--set";
+  if (option) return bytes_from_text(text, origin);
+  try {
+    return bytes_from_text(text, fmt::format("{}: {}", origin, key));
+  } catch (const Error& error) {
+    throw Error(Exit::kConfig, error.what());
+  }
+}
+
+MemoryLimit memory_limit(int ranks_here, const fs::path& root) {
   auto ranks = static_cast<uint64_t>(std::max(1, ranks_here));
   std::string shared = ranks == 1 ? "" : fmt::format(" / {} ranks", ranks);
   if (std::optional<uint64_t> limit = group_limit(root)) return {*limit / ranks, "limit of the control group" + shared};

@@ -63,7 +63,7 @@ void settle(app::Invocation& invocation) {
 }
 
 void check_fits(const app::Invocation& invocation, uint64_t weights, uint64_t cache, std::string_view advice) {
-  MemoryLimit limit = memory_limit("", invocation.ranks().local_world);
+  MemoryLimit limit = memory_limit(invocation.ranks().local_world);
   SF_CHECK(limit.bytes == 0 || weights + cache <= limit.bytes, Exit::kConfig,
            "does not fit: {} bytes of weights and {} of keys and values, {} may be used ({}): {} bytes too many; {}",
            weights, cache, limit.bytes, limit.origin, weights + cache - limit.bytes, advice);

@@ -165,6 +165,13 @@ void blocks(const Full& full, const arch::Dflash& draft) {
   }
 }
 
+// What [draft] says of shapes that are known otherwise.
+void set_aside_draft(config::Settings& settings, std::string_view why) {
+  const config::Apply without(settings, fmt::format("0 shapes of a draft ({})", why), "tool");
+  for (const std::string& key : settings.given_keys())
+    if (key.starts_with("draft.")) without.nothing(key);
+}
+
 // A new draft of the target, as plan.algorithm and [draft] say.
 Json new_draft(config::Settings& settings, const std::string& algorithm, const arch::Decoder& target) {
   config::Apply shapes(settings, "the shapes", "tool");
@@ -183,10 +190,15 @@ Json new_draft(config::Settings& settings, const std::string& algorithm, const a
 
 }  // namespace
 
-Samples apply_samples(config::Settings& settings) {
+Samples apply_samples(config::Settings& settings, bool features) {
   config::Apply rows(settings, "every row", "tool");
   Samples samples;
   samples.width = rows.whole("capture.max_length");
+  if (!features) {
+    config::Apply without(settings, "0 features (chats are read)", "tool");
+    for (const char* key : {"capture.feature_dtype", "stream.credit_mib"}) without.nothing(key);
+    return samples;
+  }
   samples.type = *dtype_from_config(rows.word("capture.feature_dtype"));
   samples.credit_bytes = static_cast<uint64_t>(rows.whole("stream.credit_mib")) << 20;
   return samples;
@@ -230,13 +242,17 @@ PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model,
 PlanRequest plan_request(config::Settings& settings, int world) {
   config::Apply shapes(settings, "the shapes", "tool");
   std::string algorithm = shapes.word("plan.algorithm");
-  Json target_config = config_of(settings, "plan.target"), draft_config = config_of(settings, "plan.draft");
-  SF_CHECK(target_config.is_object() || (draft_config.is_object() && algorithm != "sft"), Exit::kConfig,
+  const bool draft = algorithm != "sft";
+  if (!draft) config::Apply(settings, "0 shapes (sft trains the target)", "tool").nothing("plan.draft");
+  Json target_config = config_of(settings, "plan.target");
+  Json draft_config = draft ? config_of(settings, "plan.draft") : Json();
+  SF_CHECK(target_config.is_object() || draft_config.is_object(), Exit::kConfig,
            "plan.target: the shapes of the target are wanted: a table with what its config.json says, or its path");
   std::optional<arch::Decoder> target;
   if (target_config.is_object()) target = arch::decoder_from_config(target_config);
-  Samples samples = apply_samples(settings);
-  if (algorithm == "sft") return sft_request(settings, *target, {}, samples, world);
+  Samples samples = apply_samples(settings, draft);
+  if (draft_config.is_object() || !draft) set_aside_draft(settings, draft ? "plan.draft says them" : "sft has none");
+  if (!draft) return sft_request(settings, *target, {}, samples, world);
   Json config = draft_config.is_object() ? draft_config : new_draft(settings, algorithm, *target);
   const arch::DraftFamily& family = arch::draft_family_named(algorithm);
   arch::DraftInput input = family.input(config);
@@ -246,12 +262,12 @@ PlanRequest plan_request(config::Settings& settings, int world) {
   return draft_request(settings, family, config, target && target->tied, samples, world);
 }
 
-void set_limits(PlanRequest& request, std::string_view memory, std::string_view bandwidth) {
+void set_limits(PlanRequest& request, uint64_t memory, uint64_t bandwidth) {
   int sharers = request.load.ranks_here > 0 ? request.load.ranks_here : request.options.world;
-  MemoryLimit limit = memory_limit(memory, sharers);
+  const MemoryLimit limit = memory > 0 ? MemoryLimit{memory, "as given"} : memory_limit(sharers);
   request.memory = limit.bytes;
   request.memory_origin = limit.origin;
-  request.bandwidth = static_cast<double>(bytes_from_text(bandwidth, "bandwidth"));
+  request.bandwidth = static_cast<double>(bandwidth);
 }
 
 void apply_modes(config::Settings& settings, PlanRequest& request,
@@ -265,7 +281,7 @@ void apply_modes(config::Settings& settings, PlanRequest& request,
            "offload",
            settings.origin("engine.mode"), request.algorithm);
   std::string words = settings.get_string("engine.memory");
-  uint64_t limit = words.empty() ? request.memory : bytes_from_text(words, "engine.memory");
+  uint64_t limit = words.empty() ? request.memory : bytes_of_setting(settings, "engine.memory");
   if (agree) limit = agree(limit);
   plan::Load load = request.load;
   auto resident = [&](const plan::Schedule& schedule) {

@@ -19,8 +19,8 @@ struct Samples {
   Dtype type = Dtype::kBF16;  // of captured features
   uint64_t credit_bytes = 0;  // of samples under way to one rank; 0: they lie in files
 };
-// plan.* verbs: capture.max_length, capture.feature_dtype and stream.credit_mib.
-Samples apply_samples(config::Settings& settings);
+// sf-shard plan: capture.max_length and, of a draft's features, capture.feature_dtype and stream.credit_mib.
+Samples apply_samples(config::Settings& settings, bool features);
 
 // From the shapes of what is trained and [training], [engine], [shard]; micro-batches are taken as full.
 PlanRequest draft_request(config::Settings& settings, const arch::DraftFamily& family, const Json& config, bool tied,
@@ -30,9 +30,9 @@ PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model,
 
 // plan.algorithm, plan.target and plan.draft say which. kConfig naming the key for shapes that do not fit each other.
 PlanRequest plan_request(config::Settings& settings, int world);
-// Fills in the limits: `memory` of one rank (empty: what this host gives), `bandwidth` in bytes a second.
-void set_limits(PlanRequest& request, std::string_view memory, std::string_view bandwidth);
-inline constexpr const char* kUsualBandwidth = "10G";
+// Fills in the limits: `memory` of one rank in bytes (0: what this host gives), `bandwidth` in bytes a second.
+void set_limits(PlanRequest& request, uint64_t memory, uint64_t bandwidth);
+inline constexpr uint64_t kUsualBandwidth = 10'000'000'000;
 // Under engine.mode = "auto": a mode for each segment, such that the fullest rank stays within engine.memory, or, if it
 // is not given, within request.memory. `agree` makes one limit of those of all ranks. Applies engine.memory.
 void apply_modes(config::Settings& settings, PlanRequest& request,

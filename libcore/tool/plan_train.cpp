@@ -72,7 +72,7 @@ int plan_run(app::Invocation& invocation, const std::optional<ckpt::Checkpoint>&
     int here = world == ranks.world ? ranks.local_world : world;
     request.options.facts.push_back(fmt::format("threads {}", apply_threads(settings, "engine.threads", here)));
     request.load.ranks_here = here;
-    set_limits(request, "", kUsualBandwidth);
+    set_limits(request, 0, kUsualBandwidth);
     apply_modes(settings, request);
     apply_engine(settings, request.options);
     return request;

@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 
 #include "app/ranks.h"
+#include "app/verdict.h"
 #include "base/error.h"
 #include "config/apply.h"
+#include "tool/memory_limit.h"
 #include "tool/plan_advice.h"
 #include "tool/plan_request.h"
 #include "tool/verbs.h"
@@ -31,9 +33,11 @@ void print_plan(app::Invocation& invocation, const PlanReport& report, const std
   uint64_t missing = report.missing();
   if (missing == 0) return;
   int rank = report.fullest_rank();
-  fail(Exit::kConfig, "does not fit: rank {} needs {} bytes and may use {} ({}): {} bytes too many{}", rank,
-       report.totals[static_cast<size_t>(rank)].resident, report.request.memory, report.request.memory_origin, missing,
-       lines.empty() ? "" : "; what would help most: " + lines.front());
+  throw app::Verdict(Exit::kConfig,
+                     fmt::format("does not fit: rank {} needs {} bytes and may use {} ({}): {} bytes too many{}", rank,
+                                 report.totals[static_cast<size_t>(rank)].resident, report.request.memory,
+                                 report.request.memory_origin, missing,
+                                 lines.empty() ? "" : "; what would help most: " + lines.front()));
 }
 
 }  // namespace
@@ -55,8 +59,10 @@ int shard_plan_verb(app::Invocation& invocation) {
                  [](config::Settings& settings, int world) {
                    PlanRequest request = plan_request(settings, world);
                    config::Apply limits(settings, "every rank", "tool");
-                   std::string memory = limits.word("plan.memory");
-                   set_limits(request, memory, limits.word("plan.bandwidth"));
+                   limits.word("plan.memory");
+                   limits.word("plan.bandwidth");
+                   set_limits(request, bytes_of_setting(settings, "plan.memory"),
+                              bytes_of_setting(settings, "plan.bandwidth"));
                    apply_modes(settings, request);
                    return request;
                  });

@@ -50,7 +50,7 @@ Problems verify_features(const std::filesystem::path& dir) {
   try {
     stream::inspect_features(dir);
   } catch (const Error& error) {
-    if (error.code() != Exit::kData) throw;
+    if (error.code() != Exit::kData && error.code() != Exit::kNoInput) throw;
     return {error.what()};
   }
   return {};

@@ -37,6 +37,36 @@ clean x
 
 # A draft of another target, and a stream whose tokenizer differs.
 python3 "$here/../support/make_tiny_model.py" hf2 seed=9 && sf-init model hf2 -o target2 >/dev/null 2>&1
+# --target of an export is a draft's, and its own.
+expect 64 sf-shard export target --to hf --target target2 -o x; says "names the target of a draft, and target is a model"; clean x
+expect 66 sf-shard export draft0 --to vllm --target nowhere -o x; says "--target nowhere"; clean x
+for to in hf sglang vllm; do
+  expect 76 sf-shard export draft0 --to $to --target target2 -o x; clean x
+done
+
+# Words for bytes: where they stand, and which key.
+printf '[plan]\nbandwidth = "fast"\ntarget = "target"\nalgorithm = "sft"\n' >words.toml
+expect 78 sf-shard plan -c words.toml; says "words.toml:2:1: plan.bandwidth: wanted bytes"
+expect 64 sf-shard plan -c words.toml --bandwidth slow; says "--bandwidth: wanted bytes"
+expect 78 sf-shard plan -c words.toml --set plan.bandwidth=1G --set plan.memory=much; says "--set: plan.memory: wanted bytes"
+printf '[engine]\nmode = "auto"\nmemory = "much"\n' >words.toml
+expect 78 sf-train sft -c words.toml --target target --data chats.jsonl -o x; says "words.toml:3:1: engine.memory: wanted bytes"; clean x
+# A plan that does not fit is a plan all the same.
+expect 78 sf-shard plan --set plan.target=target --set plan.algorithm=sft --memory 1000 -o plan.txt
+says "does not fit"; grep -q "what would help" plan.txt || die "the plan was not written"
+expect 78 sf-shard plan --set plan.target=target --set plan.algorithm=sft --set plan.draft=draft0; says "applied plan.draft=draft0 to 0 shapes"
+
+# Half a set of variables, or two sets.
+ranks() { expect 64 env "$@" sf-train sft --target target --data chats.jsonl -o x; clean x; }
+ranks RANK=0 WORLD_SIZE=2 LOCAL_RANK=0; says "LOCAL_WORLD_SIZE is missing"
+ranks RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=3; says "LOCAL_WORLD_SIZE=3"
+ranks RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=http; says 'MASTER_PORT="http": wanted a whole number'
+expect 64 env SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_STEP_ID=0 sf-train sft --target target --data chats.jsonl --ranks 2 -o x
+says "--ranks 2 contradicts the environment (slurm)"; clean x
+
+# What is verified is whole or not; what cannot be looked at is neither.
+printf 'GIF89a, which is long enough' >foreign.safetensors
+expect 65 sf-shard inspect foreign.safetensors; says "not a safetensors file"
 expect 76 sf-eval accept --target target2 --draft draft0 --prompts chats.jsonl; says target
 sed -i 's/"tr_unused"//' hf2/tokenizer.json && python3 - <<'P'
 import json
@@ -53,6 +83,8 @@ grep -q "refused this stream: .*differs in target" cap.err || { cat cap.err; die
 # Rows the template rejects go to a file with their reasons; rows without a supervised token are void; the run goes on.
 { head -n 20 chats.jsonl; echo '{"id":"odd","messages":[{"role":"user"}]}'; echo '{"id":"mute","messages":[{"role":"user","content":"the"}]}'; } >mixed.jsonl
 sf-capture features -c run.toml --target target --draft draft0 --data mixed.jsonl -o feats >/dev/null 2>err || { cat err; die mixed; }
+cp -r feats halved && rm halved/*.frames
+expect 1 sf-shard verify halved; grep -q "frames" out || { cat out err; die "what is missing is not named"; }
 grep -q '"odd"' mixed.jsonl.rejected || die "the odd row and its reason are in no file"
 sf-train eagle3 -c run.toml --draft draft0 --from feats -o run --set training.epochs=1 >/dev/null 2>err || { cat err; die "void rows stopped the run"; }
 says void

@@ -136,6 +136,10 @@ done
 for wish in training.unroll=3 comm.join_deadline_s=3 training.lambda_base_start=1; do
   refused 78 "used by nothing in this run: applied ${wish%=*}" "${dflash[@]}" --from features-dflash --ranks 2 --set $wish
 done
+refused 78 'both say where target_head.weight lives' "${dflash[@]}" --from features-dflash --set shard.frozen_tables=target_head=shard,target_head=stream
+refused 78 'of which shard.frozen_tables (--set) says "target_embedding=rows"' "${dflash[@]}" --from features-dflash \
+  --host-resident target_embedding --set shard.frozen_tables=target_embedding=rows
+refused 78 "applied shard.frozen_tables= to 0 tables" "${dflash[@]}" --from features-dflash --set shard.frozen_tables=
 refused 78 "used by nothing in this run: applied training.reference_quirks" "${sft[@]}" --set training.reference_quirks=true
 refused 78 'comm.group = "nccl"' "${sft[@]}" --set comm.group=nccl
 refused 78 'comm.interface = "none0": this host has' "${sft[@]}" --ranks 2 --set comm.group=gloo --set comm.interface=none0

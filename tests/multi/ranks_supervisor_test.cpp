@@ -102,7 +102,7 @@ TEST(Supervisor, TermReachesEveryRankAndABurstCountsOnce) {
 }
 
 TEST(Supervisor, QuitSaysWhoWaitsWhere) {
-  signal(SIGQUIT, SIG_DFL);  // tests that run in the background inherit it ignored, which the supervisor respects
+  signal(SIGQUIT, SIG_IGN);  // as jobs in the background of a script inherit it
   Ranks run(2, [](int rank, int fd, int pipe) {
     signal(SIGQUIT, SIG_IGN);
     auto group = comm::make_shm(fd, rank, 2);
@@ -120,6 +120,7 @@ TEST(Supervisor, QuitSaysWhoWaitsWhere) {
   EXPECT_NE(said.find("waits in fold midlayer since"), std::string::npos) << said;
   EXPECT_NE(said.find("rank 1"), std::string::npos) << said;
   EXPECT_EQ(run.status(), 0);
+  signal(SIGQUIT, SIG_DFL);
 }
 
 TEST(Supervisor, ARankThatDoesNotEndIsKilledAfterTheGrace) {

@@ -99,6 +99,17 @@ TEST(RankEnv, RefusesHalfASetAndDisagreement) {
   EXPECT_EQ(rank_env({{"RANK", "1"}, {"WORLD_SIZE", "4"}}).rank, 1);
   EXPECT_EQ(code_of([] { rank_env({{"RANK", "1"}}); }), Exit::kUsage);
   EXPECT_EQ(code_of([] { rank_env({{"RANK", "4"}, {"WORLD_SIZE", "4"}}); }), Exit::kUsage);
+  auto local = [](const char* rank, const char* world) {
+    std::map<std::string, std::string> env = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
+    if (*rank) env["LOCAL_RANK"] = rank;
+    if (*world) env["LOCAL_WORLD_SIZE"] = world;
+    return code_of([&] { rank_env(env); });
+  };
+  EXPECT_EQ(local("1", ""), Exit::kUsage);
+  EXPECT_EQ(local("", "2"), Exit::kUsage);
+  EXPECT_EQ(local("1", "3"), Exit::kUsage);
+  EXPECT_EQ(local("1", "1"), Exit::kUsage);
+  EXPECT_EQ(code_of([] { rank_env({{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}}); }), Exit::kUsage);
   std::map<std::string, std::string> both = {
       {"RANK", "1"}, {"WORLD_SIZE", "4"}, {"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_ID", "0"}};
   EXPECT_EQ(code_of([&] { rank_env(both); }), Exit::kUsage);

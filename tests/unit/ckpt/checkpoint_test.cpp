@@ -2,6 +2,8 @@
 #include "ckpt/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -310,6 +312,28 @@ TEST(Verify, IdentityOfAPlainDirectoryEqualsThePublishedOne) {
   std::string wanted = Checkpoint::open(dir).identity();
   fs::remove(dir / "manifest.json");
   EXPECT_EQ(Checkpoint::open(dir).identity(), wanted);
+}
+
+// Whoever may do everything is asked in the name of nobody.
+TEST(Checkpoint, ADirectoryThatMayNotBeLookedIntoIsNoPermission) {
+  Scratch scratch;
+  std::filesystem::create_directory(scratch / "closed");
+  std::filesystem::permissions(scratch.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(scratch / "closed", std::filesystem::perms::none);
+  pid_t child = fork();
+  if (child == 0) {
+    if (geteuid() == 0 && setuid(65534) != 0) _exit(1);
+    try {
+      Checkpoint::open(scratch / "closed");
+    } catch (const Error& error) {
+      _exit(static_cast<int>(error.code()));
+    }
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(Exit::kNoPermission));
+  std::filesystem::permissions(scratch / "closed", std::filesystem::perms::all);
 }
 
 }  // namespace

@@ -256,6 +256,17 @@ TEST(Latest, WhatKilledSavesLeftIsRemovedAndNothingElse) {
   EXPECT_TRUE(fs::exists(scratch / "step-9") && fs::exists(scratch / ".step-notes"));
 }
 
+TEST(Latest, PassesOverADirectoryWithoutItsManifestAndNamesIt) {
+  Scratch scratch;
+  publish(scratch / "step-9", 1);
+  publish(scratch / "step-10", 2);
+  fs::remove(scratch / "step-10" / "manifest.json");
+  Latest found = newest_checkpoint(scratch.path());
+  EXPECT_EQ(found.whole, scratch / "step-9");
+  ASSERT_EQ(found.damaged.size(), 1U);
+  EXPECT_TRUE(found.damaged[0].starts_with("step-10: it has no manifest.json")) << found.damaged[0];
+}
+
 TEST(Latest, FollowsALinkToAnotherName) {
   Scratch scratch;
   publish(scratch / "best");

@@ -94,6 +94,42 @@ TEST(Residency, ATiedTableTakesWordsUnderBothItsNames) {
     EXPECT_EQ(residencies_of(spec, words).at("embedding.weight"), Residency::kRowsStream) << words;
 }
 
+std::string refusal(const arch::ModelSpec& spec, std::string_view words) {
+  try {
+    residencies_of(spec, words);
+  } catch (const Error& error) {
+    return error.code() == Exit::kConfig ? error.what() : "another status";
+  }
+  return "none";
+}
+
+TEST(Residency, TwoWordsOfOneTableAreRefusedNamingBoth) {
+  arch::ModelSpec spec;
+  spec.tables = {{"embedding.weight", true, false}, {"head.weight", false, true}};
+  EXPECT_EQ(
+      refusal(spec, "head=shard,head.weight=stream"),
+      "shard.frozen_tables: \"head=shard\" and \"head.weight=stream\" both say where head.weight lives; give one");
+  EXPECT_NE(refusal(spec, "head=stream,head=stream"), "none");
+  for (const char* words : {"head=shard,host", "host,shard"})
+    EXPECT_NE(refusal(spec, words).find("is for all tables"), std::string::npos) << words;
+  arch::ModelSpec tied;
+  tied.tables = {{"embedding.weight", true, true}};
+  tied.aliases = {{"head.weight", "embedding.weight"}};
+  EXPECT_NE(refusal(tied, "embedding=host,head=shard"), "none");
+  EXPECT_NE(refusal(tied, "head=rows,head=stream"), "none");
+  EXPECT_EQ(refusal(tied, "embedding=host,head=host"), "none");
+}
+
+TEST(Residency, AWordForAllStandsBeforeItsExceptions) {
+  arch::ModelSpec spec;
+  spec.tables = {{"embedding.weight", true, false}, {"head.weight", false, true}};
+  EXPECT_EQ(
+      residencies_of(spec, "shard,head=stream"),
+      (std::map<std::string, Residency>{{"embedding.weight", Residency::kShard}, {"head.weight", Residency::kStream}}));
+  EXPECT_TRUE(words_of_tables(spec, "").empty());
+  EXPECT_EQ(words_of_tables(spec, "head=stream").size(), 1U);
+}
+
 TEST(Residency, NamesReadBack) {
   for (Residency residency : kResidencies) EXPECT_EQ(residency_from_name(name_of(residency)), residency);
   EXPECT_EQ(residency_from_name("gather"), std::nullopt);

@@ -88,6 +88,17 @@ TEST_F(Metrics, AHalfWrittenLastLineIsLeftOutAndRemovedOnResume) {
   EXPECT_EQ(read_metrics(file_).size(), 2u);
 }
 
+TEST_F(Metrics, ATornLastLineWithALineBreakIsDroppedAndKeptToBeSaid) {
+  open(0).event("run", 0, Json::object());
+  append("{\"v\":1,\"event\":\"st\n");
+  EXPECT_EQ(open(3).torn(), "{\"v\":1,\"event\":\"st");
+  EXPECT_EQ(read_metrics(file_).size(), 1U);
+  EXPECT_EQ(open(3).torn(), "");
+  write_atomic(file_, "{\"v\"");  // nothing else is there
+  EXPECT_EQ(open(3).torn(), "{\"v\"");
+  EXPECT_EQ(read_file(file_), "");
+}
+
 TEST_F(Metrics, ABadLineInTheMiddleIsNamed) {
   append("{\"v\":1,\"event\":\"run\",\"t\":1,\"rank\":0,\"step\":0}\nnonsense\n");
   try {

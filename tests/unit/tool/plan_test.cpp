@@ -35,7 +35,7 @@ head_dim = 16
 PlanReport report_of(const std::string& toml, int world) {
   config::Settings settings = settings_of(toml);
   PlanRequest request = plan_request(settings, world);
-  set_limits(request, settings.get_string("plan.memory"), kUsualBandwidth);
+  set_limits(request, bytes_of_setting(settings, "plan.memory"), kUsualBandwidth);
   apply_modes(settings, request);
   return make_report(std::move(request));
 }
@@ -102,7 +102,7 @@ TEST(Plan, TheReferencesOptionReachesNoTableOfEagle3AndSaysSo) {
 TEST(Plan, ARunWhoseModesCannotMeetTheLimitIsRefusedBeforeItBegins) {
   config::Settings settings = settings_of(kSmall + "[engine]\nmode = \"auto\"\nmemory = \"1000\"\n");
   PlanRequest request = plan_request(settings, 2);
-  set_limits(request, "", kUsualBandwidth);
+  set_limits(request, 0, kUsualBandwidth);
   try {
     apply_modes(settings, request, [](uint64_t limit) { return limit; });
     ADD_FAILURE() << "nothing was refused";
@@ -150,7 +150,7 @@ TEST(Plan, AdviceIsWhatEachChangeWasTriedToGive) {
                                           "[capture]\nmax_length = 128\n");
   RequestOf request_of = [](config::Settings& own, int world) {
     PlanRequest request = plan_request(own, world);
-    set_limits(request, own.get_string("plan.memory"), kUsualBandwidth);
+    set_limits(request, bytes_of_setting(own, "plan.memory"), kUsualBandwidth);
     return request;
   };
   config::Settings first = settings;
@@ -207,6 +207,25 @@ TEST(MemoryLimit, BytesAreReadWithTheirUnit) {
     EXPECT_THROW(bytes_from_text(text, "x"), Error) << text;
 }
 
+TEST(MemoryLimit, AWordThatIsNoBytesIsRefusedWhereItStands) {
+  auto refusal = [](const config::Settings& settings) -> std::string {
+    try {
+      bytes_of_setting(settings, "plan.memory");
+    } catch (const Error& error) {
+      return fmt::format("{} {}", static_cast<int>(error.code()), error.what());
+    }
+    return "none";
+  };
+  config::Settings settings({"plan"});
+  EXPECT_EQ(bytes_of_setting(settings, "plan.memory"), 0U);
+  settings.load_text("[plan]\nmemory = \"much\"\n", "run.toml");
+  EXPECT_TRUE(refusal(settings).starts_with("78 run.toml:2:1: plan.memory: wanted bytes")) << refusal(settings);
+  settings.set("plan.memory=more", "--set");
+  EXPECT_TRUE(refusal(settings).starts_with("78 --set: plan.memory: wanted bytes")) << refusal(settings);
+  settings.set("plan.memory=most", "--memory");
+  EXPECT_TRUE(refusal(settings).starts_with("64 --memory: wanted bytes")) << refusal(settings);
+}
+
 struct FakeRoot {
   fs::path path = fs::temp_directory_path() / fs::path("sf-limit-" + std::to_string(getpid()));
   FakeRoot() { fs::create_directories(path); }
@@ -223,7 +242,7 @@ TEST(MemoryLimit, TheSmallestLimitOfTheControlGroupsHolds) {
   root.write("proc/meminfo", "MemTotal: 9 kB\nMemAvailable:   1000 kB\n");
   root.write("sys/fs/cgroup/a/memory.max", "8000\n");
   root.write("sys/fs/cgroup/a/b/memory.max", "max\n");
-  MemoryLimit limit = memory_limit("", 4, root.path);
+  MemoryLimit limit = memory_limit(4, root.path);
   EXPECT_EQ(limit.bytes, 2000U);
   EXPECT_EQ(limit.origin, "limit of the control group / 4 ranks");
 }
@@ -232,8 +251,7 @@ TEST(MemoryLimit, WithoutALimitItIsTheHostsFreeMemory) {
   FakeRoot root;
   root.write("proc/self/cgroup", "0::/\n");
   root.write("proc/meminfo", "MemTotal: 9 kB\nMemAvailable:   1000 kB\n");
-  EXPECT_EQ(memory_limit("", 2, root.path).bytes, 512000U);
-  EXPECT_EQ(memory_limit("1G", 2, root.path).bytes, 1000000000U);
+  EXPECT_EQ(memory_limit(2, root.path).bytes, 512000U);
 }
 
 }  // namespace
