@@ -73,6 +73,24 @@ void check_tensor(const Checkpoint& files, std::string_view name) {
   if (files.has_manifest()) compare_digest(files, files.place(name).info.name, xxh3_64(files.view(name).span()));
 }
 
+void check_share(const Checkpoint& files, std::set<std::string> tensors, Share share) {
+  if (!files.has_manifest()) return;
+  std::set<std::string> stored;
+  for (const std::string& name : tensors) stored.insert(files.place(name).info.name);
+  for (size_t i = 0; const std::string& name : stored) {
+    if (i++ % share.world != share.rank) continue;
+    const Checkpoint::Place place = files.stored_place(name);
+    Xxh3 hash;
+    place.file->stream(place.info, [&](const Piece& piece) { hash.update(piece.bytes); });
+    compare_digest(files, name, hash.digest());
+  }
+}
+
+void check_share(const Checkpoint& files, Share share) {
+  const std::vector<std::string> names = files.names();
+  check_share(files, std::set(names.begin(), names.end()), share);
+}
+
 void check_whole(const Checkpoint& files) {
   std::vector<std::string> wrong = files.verify();
   SF_CHECK(wrong.empty(), Exit::kData, "{} is not whole: {}", files.dir().string(), listed(wrong));

@@ -4,6 +4,7 @@
 #pragma once
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,13 @@ void check_as_published(const Checkpoint& files);
 void compare_digest(const Checkpoint& files, std::string_view stored, uint64_t digest);
 // The same of the tensor that `name` means, in one pass over its bytes.
 void check_tensor(const Checkpoint& files, std::string_view name);
+// Where each rank reads its intervals only, no rank sees the whole of a tensor: together they look at each once more, by
+// pread. These tensors' bytes, or all.
+struct Share {
+  size_t rank = 0, world = 1;
+};
+void check_share(const Checkpoint& files, std::set<std::string> tensors, Share share);
+void check_share(const Checkpoint& files, Share share);
 // All bytes against the manifest, if there is one: kData listing what differs.
 void check_whole(const Checkpoint& files);
 

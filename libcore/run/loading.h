@@ -6,7 +6,7 @@
 //   shards     the plan; host-resident parameters mapped, or copied once a host; memory for this rank's intervals, with
 //              one place for a parameter and all its aliases; moments of what trains
 //   buffers    each is listed, in its type, and comes back as it was published
-//   values     this rank's intervals of every parameter, through a mapping
+//   values     this rank's intervals of every parameter, of tensors whose bytes are those that were published
 //   state      masters, moments and cursor of the checkpoint that the run goes on from
 #pragma once
 #include <functional>

@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "arch/drafts.h"
 #include "base/error.h"
+#include "ckpt/as_published.h"
 #include "ckpt/buffers.h"
 #include "run/device.h"
 #include "run/entry.h"
@@ -38,6 +41,15 @@ void load_parameters(engine::Engine& engine, const DraftFiles& draft, const Draf
     else
       fail(Exit::kData, "draft {} lacks {}", draft.files.dir().string(), parameter.name);
   }
+}
+
+// What a run takes of the target.
+std::set<std::string> tables_of(const DraftFiles& draft, const arch::ModelSpec& spec) {
+  std::set<std::string> names;
+  for (const auto& [own, name] : draft.link.taken) names.insert(name);
+  for (const arch::Parameter& parameter : spec.parameters)
+    if (parameter.name == arch::kTargetHead) names.insert("lm_head.weight");
+  return names;
 }
 
 // What the run's directory says of this run, kept in every checkpoint.
@@ -120,7 +132,11 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
                   kDataWait);
   app::settle_settings(invocation);
   loading.step("buffers", [&] { ckpt::check_buffers(draft.files, spec); });
-  loading.step("values", [&] { load_parameters(engine, draft, *algorithm); });
+  loading.step("values", [&] {
+    ckpt::check_share(draft.files, share_of(invocation));
+    ckpt::check_share(draft.target, tables_of(draft, spec), share_of(invocation));
+    load_parameters(engine, draft, *algorithm);
+  });
   train::Progress progress;
   loading.step("state", [&] {
     progress = or_refuse(*source, [&] { return resume(invocation, run, checkpoints, engine, source->contract()); });

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/present.h"
 #include "ckpt/adapter.h"
+#include "ckpt/as_published.h"
 #include "ckpt/buffers.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/draft.h"
@@ -170,7 +171,10 @@ int train_sft(app::Invocation& invocation) {
   data::Feed feed(*source, collate, kDataWait);
   app::settle_settings(invocation);
   loading.step("buffers", [&] { ckpt::check_buffers(model.files, spec); });
-  loading.step("values", [&] { load_parameters(engine, spec, model, narrow); });
+  loading.step("values", [&] {
+    ckpt::check_share(model.files, share_of(invocation));
+    load_parameters(engine, spec, model, narrow);
+  });
   train::Progress progress;
   loading.step("state", [&] { progress = resume(invocation, run, checkpoints, engine, contract); });
   loading.finish();

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/present.h"
-#include "ckpt/as_published.h"
 #include "comm/agree.h"
 #include "comm/trace.h"
 #include "run/device.h"
@@ -138,6 +137,10 @@ train::LoopOptions loop_options(app::Invocation& invocation, const tool::LoopSet
   options.skip_limit = loop.max_bad_steps;
   options.call_deadline_s = invocation.settings().get_float("engine.call_deadline_s");
   return options;
+}
+
+ckpt::Share share_of(const app::Invocation& invocation) {
+  return {static_cast<size_t>(invocation.ranks().rank), static_cast<size_t>(invocation.ranks().world)};
 }
 
 train::Progress resume(app::Invocation& invocation, const RunDir& run, train::Checkpoints& checkpoints,

@@ -9,6 +9,7 @@
 #include "app/command.h"
 #include "base/file.h"
 #include "base/new_dirs.h"
+#include "ckpt/as_published.h"
 #include "engine/engine.h"
 #include "report/metrics.h"
 #include "report/spans.h"
@@ -49,6 +50,8 @@ void choose_modes(app::Invocation& invocation, comm::Group& group, engine::Engin
 // [training] into the loop's options for a data set of `rows` rows.
 train::LoopOptions loop_options(app::Invocation& invocation, const tool::LoopSettings& loop, uint64_t rows,
                                 bool reference_quirks);
+// What this rank looks at of files that all ranks read in part.
+ckpt::Share share_of(const app::Invocation& invocation);
 // Where the run goes on: at the checkpoint that it resumes from, else at nothing. kProtocol naming the field if
 // `samples` are not those the checkpoint was trained on; a warning for each setting of [training] that differs: the
 // result will then be that of no single set of settings.

@@ -17,6 +17,12 @@ expect 65 sf-eval generate --target flip --questions chats.jsonl; says "are not 
 for verb in "sf-shard export flip --to hf" "sf-shard import flip" "sf-init model flip --dtype bf16"; do
   expect 65 $verb -o x; says "the bytes of tensor model.embed_tokens.weight are not those that were published"; clean x
 done
+for ranks in 1 2; do
+  expect 65 sf-train sft --target flip --data chats.jsonl --ranks $ranks -o x; says "are not those that were published"; clean x
+done
+changed draft0 flipped && printf '\377' | dd of=flipped/model.safetensors bs=1 seek=9000 conv=notrunc status=none
+expect 65 sf-train eagle3 -c run.toml --draft flipped --from feats --ranks 2 -o x; says "are not those that were published"; clean x
+expect 65 sf-train eagle3 -c run.toml --draft draft0 --from feats --target flip --ranks 2 -o x; says "are not those that were published"; clean x
 changed hf far && echo '{"eos_token_id": 99999}' >far/generation_config.json
 expect 65 sf-init model far -o x; says "far/generation_config.json: eos_token_id: 99999 is no token"; clean x
 expect 65 sf-eval generate --target far --questions chats.jsonl; says "far/generation_config.json"
@@ -51,6 +57,9 @@ rm -rf x
 # A damaged checkpoint is passed over aloud; a run with no other is not begun anew.
 two=(sf-train eagle3 -c run.toml --draft draft0 --from feats -o two --set training.checkpoint_every=1 --set training.max_steps=2)
 "${two[@]}" >/dev/null 2>err || { cat err; die "two steps"; }
+cp -r two three
+printf '\377' | dd of=three/step-2/optimizer.safetensors bs=1 seek=9000 conv=notrunc status=none
+expect 0 "${two[@]/#two/three}" --resume auto --ranks 2 -q; says "passed over a damaged checkpoint: step-2: not what was published: optimizer.safetensors"
 echo '{}' >two/step-2/config.json
 expect 0 "${two[@]}" --resume auto -q; says "passed over a damaged checkpoint: step-2"
 for step in two/step-*; do echo '{}' >"$step/config.json"; done
