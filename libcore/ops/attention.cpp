@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "ops/checks.h"
+#include "ops/kernels.h"
 #include "ops/parallel.h"
 #include "ops/plain.h"
 #include "sf_kernels/attention.h"
@@ -157,7 +158,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                   const std::optional<at::Tensor>& k_diagonal, const std::optional<at::Tensor>& v_diagonal,
                   const at::Tensor& ranges, double scale) {
-  if (!q.is_cpu()) return plain::attention(q, k, v, k_diagonal, v_diagonal, ranges, scale);
+  if (plain_for(q)) return plain::attention(q, k, v, k_diagonal, v_diagonal, ranges, scale);
   return AttentionFunction::apply(q, k, v, k_diagonal, v_diagonal, ranges, scale);
 }
 

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "base/error.h"
+#include "ops/kernels.h"
 #include "ops/product.h"
 
 namespace sf::ops {
@@ -44,7 +45,7 @@ struct Linear : torch::autograd::Function<Linear> {
 at::Tensor linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
   SF_ASSERT(w.dim() == 2 && x.size(-1) == w.size(1) && x.scalar_type() == w.scalar_type());
   SF_ASSERT(x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
-  if (!x.is_cpu()) return at::linear(x, w, bias.defined() ? std::optional(bias) : std::nullopt);
+  if (plain_for(x)) return at::linear(x, w, bias.defined() ? std::optional(bias) : std::nullopt);
   return Linear::apply(x, w, bias.defined() ? std::optional(bias) : std::nullopt);
 }
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "ops/checks.h"
 #include "ops/head_blocks.h"
+#include "ops/kernels.h"
 #include "ops/parallel.h"
 #include "ops/plain.h"
 #include "sf_kernels/loss.h"
@@ -28,7 +29,7 @@ LinearCrossEntropy linear_cross_entropy(const at::Tensor& x, const at::Tensor& w
     SF_CHECK(label >= 0 && label < w.size(0), Exit::kSoftware, "label {} is outside the vocabulary of {}", label,
              w.size(0));
   }
-  if (!x.is_cpu()) return plain::linear_cross_entropy(x, w, labels, weight);
+  if (plain_for(x)) return plain::linear_cross_entropy(x, w, labels, weight);
   const bool graph = at::GradMode::is_enabled();
   std::vector<kernels::HardRow> rows(static_cast<size_t>(x.size(0)));
   const HeadGradients gradients = head_by_blocks(

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "ops/checks.h"
 #include "ops/head_blocks.h"
+#include "ops/kernels.h"
 #include "ops/parallel.h"
 #include "ops/plain.h"
 #include "sf_kernels/loss.h"
@@ -102,7 +103,7 @@ LinearSoftCrossEntropy linear_soft_cross_entropy(const at::Tensor& x, const at::
   SF_ASSERT(teacher.states.scalar_type() == teacher.head.scalar_type() && weight_in.sizes() == teacher.row_of.sizes());
   SF_ASSERT(teacher.row_of.dim() == 1 && teacher.row_of.size(0) == x.size(0));
   const at::Tensor weight = tensor::on_host(weight_in.detach()).to(at::kFloat).contiguous();
-  if (!x.is_cpu()) return plain::linear_soft_cross_entropy(x, w, teacher, weight);
+  if (plain_for(x)) return plain::linear_soft_cross_entropy(x, w, teacher, weight);
   const Order order(teacher.row_of.contiguous());
   SF_ASSERT(x.size(0) == 0 || (order.teacher.const_data_ptr<int64_t>()[0] >= 0 &&
                                order.teacher.const_data_ptr<int64_t>()[x.size(0) - 1] < teacher.states.size(0)));

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/checks.h"
+#include "ops/kernels.h"
 #include "ops/parallel.h"
 #include "ops/plain.h"
 #include "sf_kernels/rows.h"
@@ -56,7 +57,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   SF_ASSERT(weight.dim() == 1 && x.size(-1) == weight.size(0) && x.scalar_type() == weight.scalar_type());
-  if (!x.is_cpu()) return plain::rms_norm(x, weight, eps);
+  if (plain_for(x)) return plain::rms_norm(x, weight, eps);
   return RmsNorm::apply(x, weight, eps);
 }
 

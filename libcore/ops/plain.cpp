@@ -10,7 +10,24 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
 
+#include <atomic>
+
+#include "ops/kernels.h"
 #include "tensor/device.h"
+
+namespace sf::ops {
+namespace {
+std::atomic<bool> asked_for = false;
+}
+
+void use_plain(bool plain) {
+  asked_for = plain;
+}
+bool plain_for(const at::Tensor& x) {
+  return !x.is_cpu() || asked_for;
+}
+
+}  // namespace sf::ops
 
 namespace sf::ops::plain {
 

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "ops/checks.h"
+#include "ops/kernels.h"
 #include "ops/parallel.h"
 #include "ops/plain.h"
 #include "sf_kernels/rows.h"
@@ -89,7 +90,7 @@ at::Tensor apply_rotary(const at::Tensor& x, const RotaryTable& table, const at:
     SF_CHECK(p[i] >= 0 && p[i] < table.length(), Exit::kSoftware, "position {} is outside the rotary table of {} rows",
              p[i], table.length());
   }
-  if (!x.is_cpu()) return plain::rotary(x, table, at);
+  if (plain_for(x)) return plain::rotary(x, table, at);
   return Rotary::apply(x, table.cos, table.sin, at);
 }
 

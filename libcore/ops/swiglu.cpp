@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/checks.h"
+#include "ops/kernels.h"
 #include "ops/parallel.h"
 #include "ops/plain.h"
 #include "sf_kernels/rows.h"
@@ -40,7 +41,7 @@ struct SwiGlu : torch::autograd::Function<SwiGlu> {
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   SF_ASSERT(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type());
-  if (!gate.is_cpu()) return plain::swiglu(gate, up);
+  if (plain_for(gate)) return plain::swiglu(gate, up);
   return SwiGlu::apply(gate, up);
 }
 

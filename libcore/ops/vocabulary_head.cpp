@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "ops/checks.h"
+#include "ops/kernels.h"
 #include "ops/parallel.h"
 #include "ops/plain.h"
 #include "ops/product.h"
@@ -42,7 +43,7 @@ VocabularyHead::VocabularyHead(const at::Tensor& x, const at::Tensor& labels, in
     int64_t label = labels_.const_data_ptr<int64_t>()[r];
     SF_ASSERT(label >= 0 && label < vocab);
   }
-  if (!x_.is_cpu()) {
+  if (plain_for(x_)) {
     rows_ = std::make_shared<plain::LabelRows>(plain::nothing_seen(x_));
     labels_ = tensor::beside(labels_, x_);
     return;

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "comm/nccl.h"
+#include "ops/kernels.h"
 #include "tool/apply_training.h"
 
 namespace sf::run {
@@ -56,7 +57,10 @@ void keep_numbers() {
 }  // namespace
 
 at::Device apply_device(app::Invocation& invocation) {
-  if (tool::apply_device(invocation.settings()) == "cpu") return at::kCPU;
+  if (tool::apply_device(invocation.settings()) == "cpu") {
+    ops::use_plain(invocation.settings().get_string("engine.kernels") == "plain");
+    return at::kCPU;
+  }
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);  // read when cuBLAS starts: without it the order of sums may change
   open_library(beside_libtorch("libtorch_cuda.so"),
                "install LibTorch with its CUDA libraries, or use engine.device = \"cpu\"");
@@ -64,6 +68,10 @@ at::Device apply_device(app::Invocation& invocation) {
   keep_numbers();
   invocation.log(fmt::format("segments are computed on {} ({})", device.str(), *gpu_name()));
   return device;
+}
+
+bool is_planned(at::Device device, app::Invocation& invocation) {
+  return device.is_cpu() && invocation.settings().get_string("engine.kernels") == "own";
 }
 
 std::optional<std::string> gpu_name() {

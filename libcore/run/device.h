@@ -15,7 +15,10 @@ namespace sf::run {
 // found beside the one in use, and takes the GPU of this rank's place on its host; sums of its products are fp32, and
 // its operators keep one order. kUnavailable: the library cannot be opened, or there is no GPU; kConfig: NCCL without
 // one.
-at::Device apply_device(app::Invocation& invocation);
+at::Device apply_device(app::Invocation& invocation);  // and engine.kernels
+
+// Whether the plan knows what segments allocate there: with this project's kernels.
+bool is_planned(at::Device device, app::Invocation& invocation);
 
 // The GPU that apply_device took, as the driver names it; nothing on the CPU.
 std::optional<std::string> gpu_name();

@@ -125,7 +125,7 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   options.idle_bytes = idle_bytes;
   options.constant_bytes = algorithm->constant_bytes();
   options.sample_bytes = sample_bytes(samples, source->contract(), group->world(), options);
-  if (device.is_cpu()) options.work_bytes = algorithm->work_bytes(engine.schedule());
+  if (is_planned(device, invocation)) options.work_bytes = algorithm->work_bytes(engine.schedule());
   train::Checkpoints checkpoints(checkpoint_options(invocation, draft, *algorithm, source->contract(), loop_settings));
   std::unique_ptr<train::Objective> objective = algorithm->objective();
   data::Feed feed(*source, algorithm->collate(source->contract().max_length, engine_options.schedule.compute),

@@ -152,7 +152,7 @@ int train_sft(app::Invocation& invocation) {
   train::LoopOptions options = loop_options(invocation, loop_settings, contract.rows, false);
   options.idle_bytes = idle_bytes;
   options.adamw.bf16 = narrow;
-  if (device.is_cpu())
+  if (is_planned(device, invocation))
     options.work_bytes = [&, seen = int64_t{0}](const model::Tensors& batch) mutable {
       const at::Tensor& ids = batch.at("ids");
       seen = std::max(seen, ids.size(1));

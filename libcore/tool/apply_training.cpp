@@ -42,6 +42,10 @@ std::string apply_device(config::Settings& settings) {
   std::string wanted = settings.get_string("engine.device");
   SF_CHECK(wanted == "cuda" || settings.get_string("comm.group") != "nccl", Exit::kConfig,
            "comm.group = \"nccl\" ({}) joins ranks with engine.device = \"cuda\" only", settings.origin("comm.group"));
+  if (wanted == "cpu")
+    Apply(settings, "every operator", "ops").word("engine.kernels");
+  else
+    Apply(settings, "0 operators (on a GPU they are LibTorch's)", "ops").nothing("engine.kernels");
   return Apply(settings, wanted == "cpu" ? "all tensors" : "every segment", "run").word("engine.device");
 }
 

@@ -53,6 +53,8 @@ void say_unknown(app::Invocation& invocation, const CommSettings& comm) {
     invocation.warn(
         "engine.device = \"cuda\": no GPU is looked for here, nor its memory planned; a run that finds none ends with "
         "69");
+  if (settings.get_string("engine.kernels") == "plain")
+    invocation.warn("engine.kernels = \"plain\": memory is planned for this project's kernels, not for these");
   if (comm.meets && !comm.interface.empty())
     invocation.log(fmt::format("comm.interface = \"{}\" is looked for on the host of each rank", comm.interface));
 }

@@ -22,6 +22,10 @@ for w in 2 3; do
   [ "$(digest run1/latest)" = "$(digest run$w/latest)" ] || die "weights of W=$w differ from W=1"
 done
 awk 'NR == 1 { first = $2 } END { exit !($2 < 0.9 * first) }' losses1 || { cat losses1; die "the loss does not fall"; }
+# LibTorch's kernels give other bits of the same losses.
+"${sft[@]}" --set engine.kernels=plain -o plain >/dev/null 2>err || { cat err; die "plain kernels"; }
+losses plain | paste - losses1 | awk '{ apart = $2 - $5; if (apart) differ = 1; if (apart * apart > 1e-8 * $5 * $5) far = 1 } END { exit !differ || far }' ||
+  { losses plain; die "losses with LibTorch's kernels: the same bits, or further than 1e-4 apart"; }
 # Stopped and continued on other ranks: the same bits.
 "${sft[@]}" --set training.max_steps=3 -o halves >/dev/null 2>err || { cat err; die first half; }
 "${sft[@]}" --ranks 2 --resume auto -o halves >/dev/null 2>err || { cat err; die second half; }

@@ -10,6 +10,7 @@
 
 #include "fake_device.h"
 #include "ops/attention.h"
+#include "ops/kernels.h"
 #include "ops/linear.h"
 #include "ops/linear_cross_entropy.h"
 #include "ops/linear_soft_cross_entropy.h"
@@ -153,6 +154,17 @@ TEST(OnADevice, BlocksOfDflashAreSeenWithAndWithoutAWindow) {
           leaves, bound);
     }
   }
+}
+
+TEST(PlainKernels, AreTakenOnTheHostWhereTheyAreAskedFor) {
+  at::Tensor x = some({9, 33}, at::kFloat), w = some({33}, at::kFloat);
+  const at::Tensor own = rms_norm(x, w, 1e-6), there = rms_norm(x.to(fake_device()), w.to(fake_device()), 1e-6);
+  use_plain(true);
+  const at::Tensor asked = rms_norm(x, w, 1e-6);
+  use_plain(false);
+  EXPECT_TRUE(tensor::bit_equal(asked, there.to(at::kCPU)));
+  EXPECT_LT(difference(own, asked), 1e-5);
+  EXPECT_TRUE(tensor::bit_equal(rms_norm(x, w, 1e-6), own));
 }
 
 TEST(OnADevice, LinearSoftCrossEntropyIsTheKernels) {
