@@ -89,7 +89,8 @@ namespace {
 
 void check_dir(const fs::path& dir) {
   std::error_code ignored;
-  const bool there = fs::is_directory(dir, ignored), closed = access(dir.c_str(), R_OK | X_OK) != 0 && errno == EACCES;
+  const bool there = fs::is_directory(dir, ignored), file = !there && fs::exists(dir, ignored);
+  const bool closed = !file && access(dir.c_str(), R_OK | X_OK) != 0 && errno == EACCES;
   SF_CHECK(!closed, Exit::kNoPermission, "{} may not be looked into: {}", dir.string(), errno_text(EACCES));
   if (there) return;
   SF_CHECK(is_present(dir), Exit::kNoInput, "{}: no such checkpoint directory", dir.string());

@@ -45,6 +45,7 @@ python3 -c 'import json, sys; [json.loads(line) for line in open("shared.jsonl.p
 # A result file keeps what it held until the verb ends; TERM before anything was begun ends at once.
 echo precious >acc.txt
 mkfifo never
+: >err  # what the last one said is not this one's
 sf-eval accept -v --target target --draft draft0 --prompts many.jsonl -o acc.txt >/dev/null 2>err & first=$!
 wait_for grep -qs "applied generate.batch" err; kill -TERM $first; got=0; wait $first || got=$?
 [ $got = 143 ] && [ "$(cat acc.txt)" = precious ] || { cat err; die "accept: $got, $(cat acc.txt)"; }
