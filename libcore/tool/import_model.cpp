@@ -16,6 +16,7 @@
 #include "ckpt/adapter.h"
 #include "ckpt/buffers.h"
 #include "ckpt/draft.h"
+#include "ckpt/merge_record.h"
 #include "text/chat.h"
 #include "tool/compare_values.h"
 #include "tool/draft_files.h"
@@ -220,6 +221,7 @@ fs::path import_adapter(const ImportOptions& options) {
   ckpt::Checkpoint target = ckpt::Checkpoint::open(options.target);
   ckpt::AdapterFiles adapter =
       ckpt::AdapterFiles::open(options.source, arch::describe(arch::decoder_from_config(target.config())));
+  ckpt::check_not_merged(adapter, target);
   TensorSet set = open_tensors(options.source);
   std::vector<ckpt::TensorSource> tensors;
   for (const std::string& name : adapter.files().names()) {

@@ -13,6 +13,7 @@
 #include "ckpt/as_published.h"
 #include "ckpt/buffers.h"
 #include "ckpt/draft.h"
+#include "ckpt/merge_record.h"
 #include "tool/model_source.h"
 
 namespace sf::tool {
@@ -95,9 +96,7 @@ ckpt::Manifest merged_manifest(const ckpt::Checkpoint& target, const ckpt::Adapt
   manifest.aliases = target.aliases();
   if (!target.has_manifest())
     manifest.buffers = ckpt::buffer_records(arch::describe(arch::decoder_from_config(target.config())));
-  Json merged = Json::object();
-  merged.set("target", target.identity()).set("adapter", adapter.files().identity());
-  manifest.extra.set("merged", merged.set("step", adapter.files().manifest().step));
+  manifest.extra.set("merged", ckpt::merge_record(target, adapter));
   return manifest;
 }
 
@@ -117,6 +116,7 @@ fs::path merge_adapter(const MergeOptions& options) {
   ckpt::AdapterFiles adapter =
       ckpt::AdapterFiles::open(options.adapter, arch::describe(arch::decoder_from_config(target.config())));
   if (adapter.files().has_manifest()) ckpt::check_target(adapter.files(), target);
+  ckpt::check_not_merged(adapter, target);
   ckpt::check_whole(target);
   Changed changed;
   std::vector<ckpt::TensorSource> tensors;
@@ -156,6 +156,7 @@ fs::path unmerge(const fs::path& dir, const fs::path& out, const Reporter& repor
   ckpt::Manifest manifest = merged.manifest();
   auto& members = manifest.extra.as_object();
   std::erase_if(members, [](const auto& member) { return member.first == "merged"; });
+  if (const Json* before = what->find("before")) manifest.extra.set("merged", *before);
   std::string wanted = what->get_string("target", "");
   fs::path published = publisher.commit(tensors, merged.config(), manifest);
   std::string found = ckpt::Checkpoint::open(published).manifest().identity;

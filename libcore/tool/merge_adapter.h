@@ -16,8 +16,8 @@ struct MergeOptions {
 
 // Publishes W + scale * B A for every adapted parameter, computed in fp32 and rounded once to the type of W (rl_lora
 // L-40), with everything else of the target as it is. Says how many values changed, and warns if most did not: a type
-// of few bits swallows a small adapter (L-43). kProtocol: the adapter is of another target, as one that is merged
-// already; further errors: ckpt::AdapterFiles::open. Returns the directory.
+// of few bits swallows a small adapter (L-43). kProtocol: the adapter is of another target, or its tensors were merged
+// into this one or what it was made of; further errors: ckpt::AdapterFiles::open. Returns the directory.
 std::filesystem::path merge_adapter(const MergeOptions& options);
 
 // The target that `merged` was made of, byte for byte: the tensors that were kept, and all others, which merging did

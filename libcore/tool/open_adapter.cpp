@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "ckpt/draft.h"
+#include "ckpt/merge_record.h"
 
 namespace sf::tool {
 namespace {
@@ -29,6 +30,7 @@ std::optional<ckpt::AdapterFiles> open_adapter(app::Invocation& invocation, cons
   if (!dir) return std::nullopt;
   ckpt::AdapterFiles adapter =
       ckpt::AdapterFiles::open(*dir, arch::describe(arch::decoder_from_config(target.config())));
+  ckpt::check_not_merged(adapter, target);
   if (adapter.files().has_manifest())
     ckpt::check_target(adapter.files(), target);
   else if (invocation.ranks().rank == 0)

@@ -13,8 +13,8 @@ namespace sf::tool {
 
 // --adapter, if it is given.
 std::optional<std::filesystem::path> adapter_option(const app::Invocation& invocation);
-// None if `dir` is none. kProtocol if its manifest names another target; one without a manifest (PEFT's own)
-// is taken on trust, with a warning. Further errors: ckpt::AdapterFiles::open.
+// None if `dir` is none. kProtocol if its manifest names another target, or it is merged into this one; one without a
+// manifest (PEFT's own) is taken on trust, with a warning. Further errors: ckpt::AdapterFiles::open.
 std::optional<ckpt::AdapterFiles> open_adapter(app::Invocation& invocation, const ckpt::Checkpoint& target,
                                                const std::optional<std::filesystem::path>& dir);
 // --adapter of a training verb. kConfig if it asks for what is not trained (dropout).

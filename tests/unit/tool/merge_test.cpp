@@ -95,6 +95,29 @@ TEST(Merge, AnAdapterIsNotMergedTwice) {
   EXPECT_NE(why.find("another target"), std::string::npos) << why;
 }
 
+TEST(Merge, PeftsAdapterIsNotMergedTwiceNorImportedForWhatHoldsIt) {
+  Case c;
+  fs::path plain = export_model({.checkpoint = c.adapter, .out = c.scratch / "peft", .to = "peft"});
+  write_atomic(plain / "adapter_config.json", read_file(plain / "adapter_config.json") + "\n");
+  auto merged = [&](const fs::path& adapter, const fs::path& target, const char* name) {
+    return merge_adapter({.adapter = adapter, .out = c.scratch / name, .target = target});
+  };
+  fs::path once = merged(plain, c.target, "once");
+  EXPECT_TRUE(says(refusal(Exit::kProtocol, [&] { merged(plain, once, "twice"); }), "is merged into"));
+  refusal(Exit::kProtocol, [&] { import_model({.source = plain, .out = c.scratch / "in", .target = once}); });
+  // Another in between hides nothing.
+  fs::create_directory(c.scratch / "next");
+  fs::copy_file(plain / "adapter_config.json", c.scratch / "next" / "adapter_config.json");
+  ckpt::Checkpoint own = ckpt::Checkpoint::open(plain);
+  std::vector<std::pair<std::string, TensorView>> views;
+  Named zeros;
+  for (const std::string& name : own.names()) zeros.emplace_back(name, HostTensor(Dtype::kF32, own.info(name).shape));
+  for (const auto& [name, tensor] : zeros) views.emplace_back(name, tensor.view());
+  ckpt::write_safetensors(c.scratch / "next" / "adapter_model.safetensors", views);
+  fs::path both = merged(c.scratch / "next", once, "both");
+  refusal(Exit::kProtocol, [&] { merged(plain, both, "thrice"); });
+}
+
 TEST(Merge, AnAdapterThatItsTargetsTypeSwallowsIsWarnedOf) {
   Case small(Dtype::kBF16, 1e-6f);
   small.merged();
