@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/present.h"
 #include "ckpt/as_published.h"
+#include "ckpt/check_aliases.h"
 #include "ckpt/digest.h"
 #include "ckpt/layout.h"
 
@@ -133,6 +134,7 @@ Checkpoint Checkpoint::open(const fs::path& dir) {
   SF_CHECK(is_present(dir / config), Exit::kNoInput, "{} has no config.json", dir.string());
   opened.config_ = read_json(dir / config);
   opened.apply_aliases();
+  check_aliases(opened);
   return opened;
 }
 

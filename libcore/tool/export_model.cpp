@@ -37,9 +37,12 @@ void add(Outgoing& out, const StoredTensor& from, const std::string& name, std::
     out.tensors.push_back(converted(from, name, dtype.value_or(from.dtype.value_or(Dtype::kF32))));
 }
 
-const StoredTensor& wanted(const TensorSet& set, const std::string& name) {
+// In the shape that the model's description gives it: what is read back is compared with this one.
+const StoredTensor& wanted(const TensorSet& set, const std::string& name, const Shape& shape) {
   const StoredTensor* found = set.find(name);
   SF_CHECK(found, Exit::kData, "{}: tensor \"{}\" is missing", set.path.string(), name);
+  SF_CHECK(found->shape == shape, Exit::kData, "{}: tensor \"{}\" is {}, config.json wants {}", set.path.string(), name,
+           to_string(found->shape), to_string(shape));
   return *found;
 }
 
@@ -54,7 +57,7 @@ Outgoing outgoing_model(const TensorSet& set, const ExportOptions& options) {
   arch::ModelSpec spec = arch::describe(decoder);
   Outgoing out;
   for (const arch::Parameter& p : spec.parameters) {
-    const StoredTensor& tensor = wanted(set, p.name);
+    const StoredTensor& tensor = wanted(set, p.name, p.shape);
     if (!is_fused(tensor)) {
       add(out, tensor, p.name, options.dtype);
       continue;
@@ -89,6 +92,12 @@ std::string name_for(const std::string& to, const std::string& name) {
   return to == "vllm" && name.starts_with(kBlock) ? "layers.0." + name.substr(kBlock.size()) : name;
 }
 
+Dtype stored_type(const TensorSet& draft) {
+  const StoredTensor* found = draft.find("fc.weight");
+  SF_CHECK(found, Exit::kData, "{}: tensor \"fc.weight\" is missing", draft.path.string());
+  return found->dtype.value_or(Dtype::kF32);
+}
+
 Outgoing outgoing_draft(const TensorSet& set, const ExportOptions& options) {
   const arch::DraftFamily& family = arch::draft_family(set.config);
   arch::ModelSpec spec = family.describe(set.config);
@@ -97,17 +106,17 @@ Outgoing outgoing_draft(const TensorSet& set, const ExportOptions& options) {
            "{}: config.json does not say which layers the draft reads", set.path.string());
   if (!options.target.empty()) open_target(*set.checkpoint, options);  // another's is refused, whoever is to load it
   Outgoing out;
-  Dtype stored = options.dtype.value_or(wanted(set, "fc.weight").dtype.value_or(Dtype::kF32));
+  Dtype stored = options.dtype.value_or(stored_type(set));
   for (const arch::Parameter& p : spec.parameters) {
     if (p.trainable) {
-      add(out, wanted(set, p.name), name_for(options.to, p.name), options.dtype);
+      add(out, wanted(set, p.name, p.shape), name_for(options.to, p.name), options.dtype);
     } else if (options.to == "hf") {
       TensorSet target = open_published(open_target(*set.checkpoint, options).dir());
-      add(out, wanted(target, ckpt::target_of(*set.checkpoint).taken.at(p.name)), p.name, stored);
+      add(out, wanted(target, ckpt::target_of(*set.checkpoint).taken.at(p.name), p.shape), p.name, stored);
     }
   }
   for (const arch::Buffer& b : spec.buffers)
-    if (b.stored && !(options.to == "vllm" && b.name == "t2d")) add(out, wanted(set, b.name), b.name, {});
+    if (b.stored && !(options.to == "vllm" && b.name == "t2d")) add(out, wanted(set, b.name, b.shape), b.name, {});
   out.config = family.rewrite(set.config, stored);
   out.check_config = [&family, stored, wanted = out.config.dump()](const Json& config) {
     SF_CHECK(family.rewrite(config, stored).dump() == wanted, Exit::kSoftware,
@@ -123,7 +132,7 @@ Outgoing outgoing_adapter(const TensorSet& set, const ExportOptions& options) {
            set.path.string());
   arch::Lora lora = arch::lora_from_config(set.config);
   Outgoing out;
-  for (const std::string& name : set.checkpoint->names()) add(out, wanted(set, name), name, options.dtype);
+  for (const std::string& name : set.checkpoint->names()) add(out, *set.stored(name), name, options.dtype);
   out.config = set.config;
   out.check_config = [lora](const Json& config) {
     SF_CHECK(arch::lora_from_config(config) == lora, Exit::kSoftware,

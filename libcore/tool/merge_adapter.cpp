@@ -66,6 +66,19 @@ ckpt::TensorSource as_stored(const std::string& name, const ckpt::SafetensorsFil
           [&file, info](const ckpt::TensorSource::Sink& sink) { file.stream(info, sink); }};
 }
 
+// A Hugging Face directory may store a tied tensor under its further name too; a checkpoint records that name alone.
+bool stored_twice(const ckpt::Checkpoint& target, const std::string& name, bool keep) {
+  for (const arch::Alias& alias : target.aliases()) {
+    if (alias.name != name) continue;
+    SF_CHECK(!keep, Exit::kData,
+             "{} stores \"{}\", tied to \"{}\", too, which --undo would not bring back: make a "
+             "checkpoint of it with sf-init model first",
+             target.dir().string(), name, alias.of);
+    return true;
+  }
+  return false;
+}
+
 fs::path target_path(const MergeOptions& options) {
   if (!options.target.empty()) return options.target;
   fs::path path = ckpt::target_of(ckpt::Checkpoint::open(options.adapter)).path;
@@ -121,6 +134,7 @@ fs::path merge_adapter(const MergeOptions& options) {
   Changed changed;
   std::vector<ckpt::TensorSource> tensors;
   for (const std::string& name : target.names()) {
+    if (stored_twice(target, name, options.keep)) continue;
     auto [file, info] = target.stored_place(name);
     ckpt::TensorSource source = as_stored(name, *file, info);
     if (adapter.find(name))

@@ -227,6 +227,34 @@ TEST(Manifest, AnAliasOfNothingIsRefused) {
   refusal(Exit::kData, [&] { Checkpoint::open(scratch.path()); });
 }
 
+TEST(Manifest, AnAliasThatIsStoredOrHasAnotherShapeIsRefusedNamingBoth) {
+  auto opened = [](const char* aliases, bool tied) {
+    Scratch scratch;
+    const HostTensor head = ramp(Dtype::kF32, {6, 8}, 3), embedding = ramp(Dtype::kF32, {6, 8}, 4);
+    const HostTensor norm = ramp(Dtype::kF32, {8}, 5);
+    std::vector<std::pair<std::string, TensorView>> tensors = {{"model.embed_tokens.weight", embedding.view()},
+                                                               {"model.norm.weight", norm.view()}};
+    if (!tied) tensors.emplace_back("lm_head.weight", head.view());
+    write_safetensors(scratch / "model.safetensors", tensors);
+    Json config = Json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 6,
+        "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5})",
+                              "here");
+    put(scratch / "config.json", config.set("tie_word_embeddings", tied).dump());
+    put(scratch / "manifest.json",
+        fmt::format(R"({{"format": 1, "kind": "target", "identity": "", "digests": {{}}, "aliases": {}}})", aliases));
+    Checkpoint::open(scratch.path());
+  };
+  opened(R"({"lm_head.weight": "model.embed_tokens.weight"})", true);
+  opened("{}", false);
+  std::string twice =
+      refusal(Exit::kData, [&] { opened(R"({"lm_head.weight": "model.embed_tokens.weight"})", false); });
+  EXPECT_TRUE(says(twice, "\"lm_head.weight\" is stored"));
+  EXPECT_TRUE(says(twice, "\"model.embed_tokens.weight\""));
+  std::string shape = refusal(Exit::kData, [&] { opened(R"({"lm_head.weight": "model.norm.weight"})", true); });
+  EXPECT_TRUE(says(shape, "\"lm_head.weight\" as another name of \"model.norm.weight\""));
+}
+
 TEST(Verify, FindsAFlippedBitInATensor) {
   Scratch scratch;
   fs::path file = published(scratch) / "model.safetensors";

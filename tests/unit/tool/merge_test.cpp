@@ -118,6 +118,20 @@ TEST(Merge, PeftsAdapterIsNotMergedTwiceNorImportedForWhatHoldsIt) {
   refusal(Exit::kProtocol, [&] { merged(plain, both, "thrice"); });
 }
 
+TEST(Merge, ATiedNameThatIsStoredTooIsRecordedOnce) {
+  Case c;
+  Json config = tiny_config();
+  Named tensors = random_tensors(arch::describe(arch::decoder_from_config(config)));
+  tensors.emplace_back("lm_head.weight", tensors.front().second);
+  fs::path both = write_model(c.scratch / "both", config, tensors);
+  fs::path plain = export_model({.checkpoint = c.adapter, .out = c.scratch / "peft", .to = "peft"});
+  fs::path merged = merge_adapter({.adapter = plain, .out = c.scratch / "out", .target = both});
+  EXPECT_EQ(verify(merged), std::vector<std::string>{});
+  std::string why = refusal(
+      Exit::kData, [&] { merge_adapter({.adapter = plain, .out = c.scratch / "kept", .target = both, .keep = true}); });
+  EXPECT_TRUE(says(why, "lm_head.weight"));
+}
+
 TEST(Merge, AnAdapterThatItsTargetsTypeSwallowsIsWarnedOf) {
   Case small(Dtype::kBF16, 1e-6f);
   small.merged();
