@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/fault.h"
@@ -21,10 +22,6 @@ int64_t bootstrap_draws(size_t questions) {
 }
 int64_t flip_draws(size_t questions) {
   return std::clamp<int64_t>(100'000'000 / static_cast<int64_t>(questions), 10'000, 100'000);
-}
-
-double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 // C(n, k), or kMostSubsets + 1 if it is larger.
@@ -46,6 +43,27 @@ bool next_subset(std::vector<size_t>& chosen, size_t n) {
   }
   return false;
 }
+
+// A sum of shares over one denominator, so that no share is rounded before the sum is whole.
+struct Share {
+  int64_t above = 0, below = 1;
+  bool add(int64_t c, int64_t n) {  // false: left as it was, because the denominator would not fit
+    const int64_t divisor = std::gcd(below, n);
+    int64_t all = 0, mine = 0, theirs = 0, together = 0;
+    if (__builtin_mul_overflow(below, n / divisor, &all) || __builtin_mul_overflow(above, n / divisor, &mine) ||
+        __builtin_mul_overflow(c, below / divisor, &theirs) || __builtin_add_overflow(mine, theirs, &together))
+      return false;
+    above = together, below = all;
+    return true;
+  }
+  // The share of one of `count`, rounded once.
+  double over(int64_t count) const {
+    const auto whole = static_cast<__int128>(below) * count;
+    __int128 divisor = whole, rest = above;
+    while (rest != 0) divisor = std::exchange(rest, divisor % rest);
+    return static_cast<double>(static_cast<long double>(above / divisor) / static_cast<long double>(whole / divisor));
+  }
+};
 
 double majority_of(const std::vector<Vote>& votes, const std::vector<size_t>& chosen) {
   std::vector<Vote> some;
@@ -111,9 +129,18 @@ double pass_at(const Tally& tally, int64_t k) {
 }
 
 double mean_rate(const std::vector<Tally>& tallies) {
-  double sum = 0;
-  for (const Tally& tally : tallies) sum += tally.rate();
-  return tallies.empty() ? 0 : sum / static_cast<double>(tallies.size());
+  if (tallies.empty()) return 0;
+  std::map<int64_t, int64_t> correct;  // by the number of answers
+  for (const Tally& tally : tallies) correct[tally.n] += tally.c;
+  Share sum;
+  long double loose = 0;  // where no common denominator is small enough
+  for (const auto& [n, c] : correct) {
+    if (!sum.add(c, n)) loose += static_cast<long double>(c) / static_cast<long double>(n);
+  }
+  const auto questions = static_cast<int64_t>(tallies.size());
+  if (loose == 0) return sum.over(questions);
+  long double total = static_cast<long double>(sum.above) / static_cast<long double>(sum.below) + loose;
+  return static_cast<double>(total / static_cast<long double>(questions));
 }
 
 double clustered_error(const std::vector<Tally>& tallies) {
@@ -125,7 +152,8 @@ double clustered_error(const std::vector<Tally>& tallies) {
 
 double within_error(const std::vector<Tally>& tallies) {
   double sum = 0, count = static_cast<double>(tallies.size());
-  for (const Tally& tally : tallies) sum += tally.rate() * (1 - tally.rate()) / static_cast<double>(tally.n);
+  for (const Tally& tally : tallies)
+    if (tally.n > 1) sum += tally.rate() * (1 - tally.rate()) / static_cast<double>(tally.n - 1);
   return tallies.empty() ? 0 : std::sqrt(sum) / count;
 }
 
@@ -215,7 +243,7 @@ Paired paired_test(const std::vector<Tally>& a, const std::vector<Tally>& b, uin
     total += std::abs(weight);
     if (weight != 0) weights.push_back(std::abs(weight));
   }
-  result.difference = mean(differences);
+  result.difference = mean_rate(b) - mean_rate(a);
   result.interval = bootstrap_interval(differences, bootstrap_draws(a.size()), seed);
   result.exact = total * static_cast<int64_t>(weights.size() + 1) <= kMostWork;
   result.p = result.exact ? exact_flips(weights, observed) : sampled_flips(weights, observed, seed);

@@ -27,12 +27,14 @@ Interval wilson(double successes, double trials);
 // 2021. Requires: 1 <= k <= n.
 double pass_at(const Tally& tally, int64_t k);
 
-// Mean over questions of c/n, which estimates pass@1.
+// Mean over questions of c/n, which estimates pass@1. Exact up to its one rounding: 24 of 60 answers are 0.4.
 double mean_rate(const std::vector<Tally>& tallies);
 // Standard error of mean_rate: sqrt(sample variance of the questions' rates / questions); it holds the sampling noise.
 // 0 for fewer than two questions.
 double clustered_error(const std::vector<Tally>& tallies);
-// What drawing n answers a question adds to it: sqrt(mean of rate (1 - rate) / n / questions).
+// What drawing n answers a question adds to it: sqrt(mean of rate (1 - rate) / (n - 1) / questions), the unbiased
+// variance n / (n - 1) rate (1 - rate) of a question's answers over their number. A question of one answer adds
+// nothing: one answer does not say how it varies.
 double within_error(const std::vector<Tally>& tallies);
 // 95 % interval of pass@1: Wilson's where every n is 1; else Wilson's form at the effective number of answers
 // rate (1 - rate) / clustered_error^2, kept between the number of questions and the number of answers.

@@ -25,6 +25,35 @@ TEST(PassAt, OfOneIsTheMeanRate) {
   EXPECT_NEAR(sum / 4, mean_rate(tallies), 1e-12);
 }
 
+// 24 of 60 is the double next to 0.4, whatever the order and sizes of the questions; sums of rounded shares fall below.
+TEST(MeanRate, RoundsOnce) {
+  EXPECT_EQ(mean_rate({{3, 1}, {3, 2}, {3, 3}, {3, 0}, {3, 0}}), 0.4);
+  for (int64_t n = 1; n <= 12; ++n)
+    for (int64_t questions : {5, 10, 20}) {
+      std::vector<Tally> tallies;
+      int64_t left = 2 * n * questions / 5;
+      for (int64_t i = 0; i < questions; ++i) tallies.push_back({n, std::min(n, left)}), left -= tallies.back().c;
+      EXPECT_EQ(mean_rate(tallies), static_cast<double>(2 * n * questions / 5) / static_cast<double>(n * questions));
+    }
+  EXPECT_EQ(mean_rate({{3, 1}, {7, 5}, {21, 20}}), 2.0 / 3);  // 1/3 + 5/7 + 20/21 = 2
+  std::vector<Tally> primes;                                  // no common denominator in 64 bits
+  for (int64_t n : {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71})
+    primes.insert(primes.end(), {{n, 1}, {n, n - 1}});
+  EXPECT_EQ(mean_rate(primes), 0.5);
+}
+
+// Recomputed from the answers: sample variance over n, summed over questions.
+TEST(WithinError, IsTheUnbiasedVarianceOfAQuestionsAnswers) {
+  const std::vector<Tally> mixed = {{4, 1}, {2, 1}, {3, 3}, {1, 1}};
+  double sum = 0;
+  for (const Tally& tally : mixed) {
+    double squares = 0, rate = tally.rate();
+    for (int64_t i = 0; i < tally.n; ++i) squares += std::pow((i < tally.c ? 1 : 0) - rate, 2);
+    if (tally.n > 1) sum += squares / static_cast<double>(tally.n - 1) / static_cast<double>(tally.n);
+  }
+  EXPECT_NEAR(within_error(mixed), std::sqrt(sum) / 4, 1e-15);
+}
+
 // Percent of 30, rounded to one decimal.
 TEST(Wilson, IntervalsOfThirtyAreTheKnownOnes) {
   const std::vector<std::array<double, 3>> kKnown = {
@@ -72,7 +101,7 @@ TEST(Clusters, AnswersThatDifferWithinQuestionsNarrowIt) {
   Interval narrow = mean_interval(even), wide = mean_interval(of_thirty(15));
   EXPECT_LT(narrow.high - narrow.low, 0.5 * (wide.high - wide.low));
   EXPECT_DOUBLE_EQ(clustered_error(even), 0);
-  EXPECT_NEAR(within_error(even), std::sqrt(0.25 / 16 / 30), 1e-12);
+  EXPECT_NEAR(within_error(even), std::sqrt(0.25 / 15 / 30), 1e-12);  // unbiased: n - 1
 }
 
 TEST(Majority, TiesShareAndAbstentionsDoNotVote) {
