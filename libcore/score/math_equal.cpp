@@ -18,7 +18,8 @@ using enum MathVerdict;
 
 constexpr double kRelative = 1e-9;
 constexpr double kDecimal = 5e-7;
-constexpr int kPoints = 4;
+constexpr int kPoints = 4;             // with positive symbols
+constexpr int kSignedPoints = 16;      // and with others behind them
 constexpr size_t kMostPairs = 10'000;  // comparisons of two sets
 
 MathVerdict equal(const Node& a, const Node& b);
@@ -51,6 +52,10 @@ MathVerdict equal_values(const Node& a, const Node& b, double decimal = kDecimal
     if (!x || !y) return !x && !y ? kUndecided : kDifferent;
     if (!close(*x, *y, absolute)) return kDifferent;
   }
+  for (int point = kPoints; point < kSignedPoints && !symbols.empty(); ++point) {
+    auto x = number_of(a, point), y = number_of(b, point);
+    if (x && y && !close(*x, *y, absolute)) return kDifferent;
+  }
   return kEqual;
 }
 
@@ -61,16 +66,47 @@ std::string letters(const std::string& text) {
   return result;
 }
 
+bool names_something(const Node& node) {
+  return node.kind == Node::kSymbol || node.kind == Node::kText ||
+         (node.kind == Node::kFunction && node.text.ends_with("()")) ||          // f(2)
+         (node.kind == Node::kMultiply && node.items[0].kind == Node::kSymbol);  // P(x)
+}
+
+// What a relation speaks of: x of "x = 5" and of "5 < x".
+const Node* subject(const Node& node) {
+  if (node.kind != Node::kRelation || node.items.size() != 2) return nullptr;
+  for (const Node& item : node.items)
+    if (names_something(item)) return &item;
+  return nullptr;
+}
+
+// Whether relations speak of several things, so that each value belongs to its own.
+bool several_subjects(const std::vector<Node>& items) {
+  const Node* first = nullptr;
+  for (const Node& item : items) {
+    const Node* one = subject(item);
+    if (one && first && equal(*first, *one) != kEqual) return true;
+    if (one && !first) first = one;
+  }
+  return false;
+}
+
+MathVerdict equal_of_one_subject(const Node& a, const Node& b) {
+  const Node *left = subject(a), *right = subject(b);
+  return left && right && equal(*left, *right) != kEqual ? kDifferent : equal(a, b);
+}
+
 // Each of `a` has its own equal in `b`.
 MathVerdict equal_sets(const std::vector<Node>& a, const std::vector<Node>& b) {
   if (a.size() != b.size() || a.size() * b.size() > kMostPairs) return kDifferent;
   std::vector<bool> used(b.size(), false);
+  const bool own = several_subjects(a) || several_subjects(b);
   bool undecided = false;
   for (const Node& item : a) {
     bool found = false;
     for (size_t i = 0; i < b.size() && !found; ++i) {
       if (used[i]) continue;
-      MathVerdict same = equal(item, b[i]);
+      MathVerdict same = own ? equal_of_one_subject(item, b[i]) : equal(item, b[i]);
       undecided = undecided || same == kUndecided;
       if (same == kEqual) found = used[i] = true;
     }
@@ -132,11 +168,6 @@ Node as_interval(const Node& node) {
   return made(Node::kTuple, {node.items[up ? 0 : 2], node.items[up ? 2 : 0]}, brackets);
 }
 
-bool names_something(const Node& node) {
-  return node.kind == Node::kSymbol || node.kind == Node::kText ||
-         (node.kind == Node::kMultiply && node.items[0].kind == Node::kSymbol);  // f(x)
-}
-
 // What an answer comes to: "x = 5" and "1 + 4 = 5" are 5, "x in S" is S, one-element sets and lists are their element.
 Node essence(Node node) {
   while (true) {
@@ -168,10 +199,12 @@ MathVerdict equal_relations(const Node& a, const Node& b) {
   bool same = a.text == b.text, turned = b.text[0] == flipped(a.text[0]);
   if (!same && !turned) return kDifferent;
   std::optional<std::complex<double>> factor;
-  for (int point = 0; point < kPoints; ++point) {
+  for (int point = 0; point < kSignedPoints; ++point) {
     auto left = number_of(a.items[0], point), right = number_of(a.items[1], point);
     auto low = number_of(b.items[0], point), high = number_of(b.items[1], point);
-    if (!left || !right || !low || !high) return kUndecided;
+    const bool whole = left && right && low && high;
+    if (!whole && point < kPoints) return kUndecided;
+    if (!whole) continue;
     if (std::abs(*low - *high) < 1e-12) return kDifferent;
     std::complex<double> ratio = (*left - *right) / (*low - *high);
     if (factor && !close(*factor, ratio, 1e-9)) return kDifferent;
@@ -192,6 +225,24 @@ int infinite(const Node& node) {
   return node.kind == Node::kNegate ? -infinite(node.items[0]) : 0;
 }
 
+// The unit that a value is in; empty: none is said.
+std::string unit_of(const Node& node) {
+  std::string unit = node.unit;
+  if (!is_scalar(node)) return unit;
+  for (const Node& item : node.items)
+    if (unit.empty()) unit = unit_of(item);
+  return unit;
+}
+
+bool is_based(const Node& node) {
+  return node.kind == Node::kFunction && node.text == "base";
+}
+
+// Numbers with a base: one numeral of one base. Against a number without one it is not said what that is in.
+MathVerdict equal_based(const Node& a, const Node& b) {
+  return is_based(a) && is_based(b) ? equal_in_order(a.items, b.items) : kUndecided;
+}
+
 MathVerdict equal(const Node& first, const Node& second) {
   Node a = essence(first), b = essence(second);
   if (infinite(a) != 0 || infinite(b) != 0) return verdict(infinite(a) == infinite(b));
@@ -204,6 +255,9 @@ MathVerdict equal(const Node& first, const Node& second) {
     return verdict(words && letters(a.text) == letters(b.text));
   }
   if (is_scalar(a) && is_scalar(b)) {
+    if (is_based(a) || is_based(b)) return equal_based(a, b);
+    const std::string one = unit_of(a), other = unit_of(b);
+    if (!one.empty() && !other.empty() && one != other) return kDifferent;
     MathVerdict same = equal_values(a, b);
     if (same != kEqual && (a.kind == Node::kPercent) != (b.kind == Node::kPercent) &&
         equal_values(without_percent(a), without_percent(b)) == kEqual)
@@ -259,12 +313,18 @@ std::string math_normal(const MathNode& node) {
     if (infinite(core) != 0) return infinite(core) > 0 ? "oo" : "-oo";
     auto value = number_of(core, 0), other = number_of(core, 1);
     if (!value || !other) return "";
-    return digits_of(*value) + (close(*value, *other, 1e-12) ? "" : " at a point");
+    if (close(*value, *other, 1e-12)) return digits_of(*value);
+    auto negative = number_of(core, kPoints);
+    return digits_of(*value) + " at a point" + (negative ? ", " + digits_of(*negative) + " at another" : "");
   }
   if (core.kind == Node::kText) return letters(core.text);
   if (core.kind == Node::kInfinity) return "oo";
   std::vector<std::string> parts;
-  for (const Node& item : core.items) parts.push_back(math_normal(item));
+  const bool own = core.kind != Node::kRelation && several_subjects(core.items);
+  for (const Node& item : core.items) {
+    const Node* of = own ? subject(item) : nullptr;
+    parts.push_back((of ? math_normal(*of) + " = " : "") + math_normal(item));
+  }
   if (core.kind == Node::kSet || core.kind == Node::kList || (core.kind == Node::kUnion && core.text != "-"))
     std::sort(parts.begin(), parts.end());
   std::string inside = fmt::format("{}", fmt::join(parts, ", "));

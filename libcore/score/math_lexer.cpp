@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "score/strings.h"
 
@@ -51,6 +52,83 @@ constexpr std::array<std::string_view, 58> kUnits = {
     "weeks",   "months", "years",   "year",   "dollars",  "dollar",  "cents",   "cent",     "pounds", "kg",
     "grams",   "gm",     "liters",  "litres", "ways",     "points",  "people",  "students", "square", "squared",
     "cubic",   "per",    "percent", "sq",     "integers", "digits",  "radians", "cubed"};
+
+// Measures, by one name each; other units count things and say no more than their number.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 75> kMeasures = {{{"cm", "cm"},
+                                                                                      {"centimeter", "cm"},
+                                                                                      {"centimeters", "cm"},
+                                                                                      {"centimetre", "cm"},
+                                                                                      {"centimetres", "cm"},
+                                                                                      {"mm", "mm"},
+                                                                                      {"millimeter", "mm"},
+                                                                                      {"millimeters", "mm"},
+                                                                                      {"km", "km"},
+                                                                                      {"kilometer", "km"},
+                                                                                      {"kilometers", "km"},
+                                                                                      {"kilometre", "km"},
+                                                                                      {"kilometres", "km"},
+                                                                                      {"m", "m"},
+                                                                                      {"meter", "m"},
+                                                                                      {"meters", "m"},
+                                                                                      {"metre", "m"},
+                                                                                      {"metres", "m"},
+                                                                                      {"ft", "ft"},
+                                                                                      {"foot", "ft"},
+                                                                                      {"feet", "ft"},
+                                                                                      {"in", "in"},
+                                                                                      {"inch", "in"},
+                                                                                      {"inches", "in"},
+                                                                                      {"yd", "yd"},
+                                                                                      {"yard", "yd"},
+                                                                                      {"yards", "yd"},
+                                                                                      {"mi", "mi"},
+                                                                                      {"mile", "mi"},
+                                                                                      {"miles", "mi"},
+                                                                                      {"h", "h"},
+                                                                                      {"hr", "h"},
+                                                                                      {"hrs", "h"},
+                                                                                      {"hour", "h"},
+                                                                                      {"hours", "h"},
+                                                                                      {"min", "min"},
+                                                                                      {"minute", "min"},
+                                                                                      {"minutes", "min"},
+                                                                                      {"s", "s"},
+                                                                                      {"sec", "s"},
+                                                                                      {"second", "s"},
+                                                                                      {"seconds", "s"},
+                                                                                      {"day", "day"},
+                                                                                      {"days", "day"},
+                                                                                      {"week", "week"},
+                                                                                      {"weeks", "week"},
+                                                                                      {"month", "month"},
+                                                                                      {"months", "month"},
+                                                                                      {"year", "year"},
+                                                                                      {"years", "year"},
+                                                                                      {"dollar", "dollar"},
+                                                                                      {"dollars", "dollar"},
+                                                                                      {"cent", "cent"},
+                                                                                      {"cents", "cent"},
+                                                                                      {"lb", "lb"},
+                                                                                      {"lbs", "lb"},
+                                                                                      {"pound", "lb"},
+                                                                                      {"pounds", "lb"},
+                                                                                      {"kg", "kg"},
+                                                                                      {"kilogram", "kg"},
+                                                                                      {"kilograms", "kg"},
+                                                                                      {"g", "g"},
+                                                                                      {"gm", "g"},
+                                                                                      {"gram", "g"},
+                                                                                      {"grams", "g"},
+                                                                                      {"l", "l"},
+                                                                                      {"liter", "l"},
+                                                                                      {"liters", "l"},
+                                                                                      {"litre", "l"},
+                                                                                      {"litres", "l"},
+                                                                                      {"degree", "degree"},
+                                                                                      {"degrees", "degree"},
+                                                                                      {"radian", "radian"},
+                                                                                      {"radians", "radian"},
+                                                                                      {"mph", "mph"}}};
 
 template <size_t n>
 bool among(const std::array<std::string_view, n>& list, std::string_view word) {
@@ -230,9 +308,38 @@ std::vector<MathToken> lex_math(std::string_view text) {
   return Lexer(std::move(ascii)).run();
 }
 
+std::string unit_of_words(std::string_view words) {
+  std::string unit, raise;
+  bool below = false;
+  std::string text(words);
+  replace_all(text, "/", " / ");
+  replace_all(text, "^", " ^");
+  for (const std::string& piece : split(text, " ")) {
+    const std::string word = lowered(piece.ends_with('.') ? piece.substr(0, piece.size() - 1) : piece);
+    const auto* known = std::ranges::find(kMeasures, word, &std::pair<std::string_view, std::string_view>::first);
+    if (word.empty()) continue;
+    if (word == "/" || word == "per") {
+      below = true;
+    } else if (word == "square" || word == "sq") {
+      raise = "^2";
+    } else if (word == "cubic") {
+      raise = "^3";
+    } else if (word == "squared" || word == "cubed" || word[0] == '^') {
+      if (!unit.empty()) unit += word == "squared" ? "^2" : word == "cubed" ? "^3" : word;
+    } else if (known == kMeasures.end()) {
+      return "";
+    } else {
+      unit += (below ? "/" : unit.empty() ? "" : " ") + std::string(known->second) + std::exchange(raise, "");
+      below = false;
+    }
+  }
+  return unit;
+}
+
 std::string math_lexer_tables() {
   std::string text;
   for (const auto& [from, to] : kCharacters) text += fmt::format("character {} {}\n", from, to);
+  for (const auto& [from, to] : kMeasures) text += fmt::format("measure {} {}\n", from, to);
   return text + fmt::format("layout {}\ntext {}\nfunctions {}\nunits {}\n", fmt::join(kLayout, " "),
                             fmt::join(kTextCommands, " "), fmt::join(kFunctions, " "), fmt::join(kUnits, " "));
 }

@@ -24,6 +24,8 @@ struct MathToken {
 
 // Ends with one kEnd. Layout commands, spaces, degree signs and currency give no token.
 std::vector<MathToken> lex_math(std::string_view text);
+// One name for the unit that words say ("square inches" and "in ^2": "in^2"); empty where a word is no measure.
+std::string unit_of_words(std::string_view words);
 // Every table of the lexer, for a rule's digest.
 std::string math_lexer_tables();
 

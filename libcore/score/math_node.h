@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An answer in LaTeX or plain notation as a tree. Parsing is linear in the text and refuses what is too long or too
-// deep; units, currency, degree signs and layout commands leave no trace.
+// deep; currency, degree signs and layout commands leave no trace, and a unit only a name beside its number.
 #pragma once
 #include <optional>
 #include <string>
@@ -21,7 +21,8 @@ struct MathNode {
     kDivide,     // 2 items
     kPower,      // base, exponent
     kRoot,       // index, radicand
-    kFunction,   // text: sin, log, abs, factorial, binom, ...; items
+    kFunction,   // text: sin, log, abs, factorial, binom, ...; items. "base": a number's digits and their base;
+                 // "derivative": of what is no name; "f()", "g'()": a named function, applied
     kPercent,    // 1 item
     kPlusMinus,  // 1 or 2 items
     kList,       // items, bare, separated by commas or "or"
@@ -36,6 +37,7 @@ struct MathNode {
   std::string text;
   std::vector<MathNode> items;
   std::string repeat;
+  std::string unit = {};  // "cm", "m^2", "km/h": what the number counts, by one name each; empty: none, or none known
 };
 
 constexpr size_t kMostMathBytes = 8192;

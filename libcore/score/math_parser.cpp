@@ -180,16 +180,17 @@ class Parser {
     return std::none_of(kRelations.begin(), kRelations.end(), [&](const auto& r) { return r.first == token.text; });
   }
 
-  void drop_units() {
+  // The words of the units at the cursor, spaces between.
+  std::string units() {
+    std::string words;
     while (true) {
-      if (peek().kind == Token::kUnit) {
-        ++at_;
-      } else if (sign('/') && peek(1).kind == Token::kUnit) {
-        at_ += 2;
-      } else {
-        return;
-      }
-      if (take('^')) exponent();
+      if (peek().kind != Token::kUnit && !(sign('/') && peek(1).kind == Token::kUnit)) return words;
+      if (take('/')) words += " /";
+      words += " " + peek().text;
+      ++at_;
+      if (!take('^')) continue;
+      const Node raised = exponent();
+      if (raised.kind == Node::kNumber) words += " ^" + raised.text;
     }
   }
 
@@ -197,6 +198,7 @@ class Parser {
     Level level(depth_);
     Node node = power();
     std::vector<Node> factors;
+    std::string words;
     auto together = [&] {
       if (factors.empty()) return;
       factors.insert(factors.begin(), std::move(node));
@@ -204,7 +206,7 @@ class Parser {
       factors.clear();
     };
     while (true) {
-      drop_units();
+      words += units();
       if (take('*') || take_command("cdot") || take_command("times") || take_command("ast")) {
         factors.push_back(factor_with_sign());
       } else if (take('/') || take_command("div")) {
@@ -216,6 +218,7 @@ class Parser {
         factors.push_back(power());
       } else {
         together();
+        if (!words.empty()) node.unit = unit_of_words(words);
         return node;
       }
     }
@@ -251,24 +254,63 @@ class Parser {
     Node node = primary();
     while (true) {
       if (take('^')) {
-        if (take('\'')) continue;
-        node = made(Node::kPower, two(std::move(node), exponent()));
+        if (take('\'')) {
+          primed(node);
+        } else if (take_command("prime")) {
+          primed(node);
+        } else if (sign('{') && peek(1).kind == Token::kCommand && peek(1).text == "prime") {
+          ++at_;
+          while (take_command("prime")) primed(node);
+          want('}');
+        } else {
+          node = made(Node::kPower, two(std::move(node), exponent()));
+        }
       } else if (take('!')) {
         node = made(Node::kFunction, one(std::move(node)), "factorial");
       } else if (take('%')) {
         node = made(Node::kPercent, one(std::move(node)));
       } else if (take('_')) {
         subscript(node);
-      } else if (!take('\'')) {
+      } else if (take('\'')) {
+        primed(node);
+      } else if (node.kind == Node::kSymbol && applies(node.text)) {
+        node = applied(std::move(node));
+      } else {
         return node;
       }
     }
   }
 
-  // A symbol's index is part of its name; a number's base is not looked at.
+  // A prime is part of a symbol's name; behind a number it says minutes or feet.
+  static void primed(Node& node) {
+    if (node.kind == Node::kSymbol)
+      node.text += '\'';
+    else if (node.kind == Node::kNumber)
+      node.unit += '\'';
+    else
+      node = made(Node::kFunction, one(std::move(node)), "derivative");
+  }
+
+  // f, g and h before one number, one letter or a list are functions; before a sum, a letter is a factor.
+  bool applies(const std::string& name) const {
+    if (!sign('(') || std::string_view("fgh").find(name[0]) == std::string_view::npos) return false;
+    if (name.size() > 1 && name[1] != '\'' && name[1] != '_') return false;
+    size_t at = sign('-', 1) ? 2 : 1;
+    const bool single = peek(at).kind == Token::kNumber || peek(at).kind == Token::kLetter;
+    return single && (sign(')', at + 1) || sign(',', at + 1));
+  }
+  Node applied(Node name) {
+    ++at_;
+    Node of = bracketed('(');
+    std::vector<Node> items = of.kind == Node::kTuple ? std::move(of.items) : one(std::move(of));
+    return made(Node::kFunction, std::move(items), name.text + "()");
+  }
+
+  // A symbol's index is part of its name; a number's is its base.
   void subscript(Node& node) {
     size_t begin = at_;
-    exponent();
+    Node index = exponent();
+    if (node.kind == Node::kNumber) node = made(Node::kFunction, two(std::move(node), std::move(index)), "base");
     if (node.kind != Node::kSymbol) return;
     node.text += '_';
     for (size_t i = begin; i < at_; ++i)

@@ -234,7 +234,7 @@ Verdict judge(std::string_view gold, const Answer& answer, const RuleOptions& op
 Rule math_rule(const RuleOptions& options) {
   return Rule(
       {.name = "math",
-       .version = 1,
+       .version = 2,
        .tables = math_lexer_tables() + refusal_table() + fmt::format("allow_unfinished {}\n", options.allow_unfinished),
        .judge = [options](std::string_view gold, const Answer& answer) { return judge(gold, answer, options); },
        .check_gold = {}});

@@ -23,7 +23,8 @@ struct Fraction {
 std::optional<Fraction> fraction_of(const MathNode& node);
 using Residues = std::array<uint64_t, 2>;
 std::optional<Residues> residues_of(const MathNode& node);
-// `point` 0..3 chooses the symbols' values.
+// `point` chooses the symbols' values: positive ones at 0..3; of both signs at 4..15, where roots and logarithms of
+// what is negative have no value.
 std::optional<std::complex<double>> number_of(const MathNode& node, int point);
 
 // Names of the symbols except pi, e and i.

@@ -298,7 +298,7 @@ std::string prime_extracted(std::string_view response) {
 
 Rule verl_prime_math_rule() {
   return Rule(
-      {.name = "verl-prime-math", .version = 1, .tables = "verl 0.9.1, prime_math", .judge = judge, .check_gold = {}});
+      {.name = "verl-prime-math", .version = 2, .tables = "verl 0.9.1, prime_math", .judge = judge, .check_gold = {}});
 }
 
 }  // namespace sf::score

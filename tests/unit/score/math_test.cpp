@@ -124,6 +124,51 @@ TEST(MathEqual, RelationsAreWhatTheySay) {
   EXPECT_EQ(compared("x=5", "x=-5"), "different");
 }
 
+TEST(MathEqual, ValuesBelongToTheirNames) {
+  expect_equal({{"x=1,y=2", "y=2, x=1"}, {"x=1 \\text{ or } x=2", "x=2, x=1"}, {"f(1)=3, f(2)=4", "f(2)=4, f(1)=3"}});
+  expect_different({{"x=1,y=2", "x=2,y=1"}, {"x>1,y<2", "y>1,x<2"}, {"f(1)=3, f(2)=4", "f(1)=4, f(2)=3"}});
+  EXPECT_EQ(compared("x=1,y=2", "1,2"), "equal");  // without names it is not said whose they are
+  EXPECT_NE(math_normal(*parse_math("x=1,y=2")), math_normal(*parse_math("x=2,y=1")));
+}
+
+TEST(MathEqual, PrimesArePartOfAName) {
+  expect_equal(
+      {{"f'(x)", "f^{\\prime}(x)"}, {"x'", "x^\\prime"}, {"f''(x)", "f^{\\prime\\prime}(x)"}, {"y'=2x", "2x"}});
+  expect_different({{"f'(x)", "f(x)"}, {"x'", "x"}, {"f'(x)", "f''(x)"}});
+}
+
+TEST(MathEqual, ANumbersIndexIsItsBase) {
+  expect_equal({{"123_{4}", "123_4"}, {"123_{10}", "123_{\\text{10}}"}});
+  expect_different({{"123_{4}", "123_{5}"}, {"123_{4}", "132_{4}"}});
+  EXPECT_EQ(compared("123_{4}", "123"), "undecided");
+  EXPECT_EQ(compared("27", "123_{4}"), "undecided");
+}
+
+TEST(MathEqual, UnitsThatAreSaidOnBothSidesAreTheSame) {
+  expect_equal({{"5\\text{ hours}", "5 hr"},
+                {"5\\text{ cm}^2", "5\\text{ square cm}"},
+                {"5", "5\\text{ cm}"},
+                {"60\\text{ miles per hour}", "60\\text{ miles}/\\text{hour}"},
+                {"5\\text{ apples and pears}", "5\\text{ cm}"}});
+  expect_different({{"5\\text{ hours}", "5\\text{ minutes}"},
+                    {"1\\text{ km}", "1\\text{ cm}"},
+                    {"5\\text{ cm}^2", "5\\text{ cm}"},
+                    {"-5 feet", "-5 inches"}});
+}
+
+TEST(MathEqual, SymbolsMayBeNegative) {
+  expect_equal({{"\\sqrt{x^2}", "|x|"}, {"\\sqrt{x^4}", "x^2"}, {"|a-b|", "|b-a|"}});
+  expect_different(
+      {{"|x|", "x"}, {"\\sqrt{x^2}", "x"}, {"|a-b|", "a-b"}, {"|a|+|b|", "|a+b|"}, {"\\sqrt{(x-1)^2}", "x-1"}});
+  EXPECT_EQ(compared("\\sqrt{ab}", "\\sqrt{a}\\sqrt{b}"), "equal");  // where both have a value
+  EXPECT_EQ(compared("\\ln(ab)", "\\ln a+\\ln b"), "equal");
+}
+
+TEST(MathEqual, AFunctionIsAppliedNotMultiplied) {
+  expect_equal({{"f(2)+f(3)", "f(3)+f(2)"}, {"h(a+b)", "ha+hb"}});
+  expect_different({{"f(2)", "2f"}, {"f(2)", "f(3)"}, {"f(2)", "g(2)"}, {"f(2,3)", "f(3,2)"}});
+}
+
 TEST(MathEqual, MatricesAreComparedEntryByEntry) {
   EXPECT_EQ(compared("\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", "\\begin{bmatrix}1&2\\\\3&\\frac82\\end{bmatrix}"),
             "equal");
