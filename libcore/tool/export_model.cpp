@@ -15,6 +15,7 @@
 #include "tool/fused_experts.h"
 #include "tool/model_source.h"
 #include "tool/names.h"
+#include "tool/non_finite.h"
 
 namespace sf::tool {
 namespace fs = std::filesystem;
@@ -192,6 +193,8 @@ fs::path export_model(const ExportOptions& options) {
            options.checkpoint.string(), arch::is_adapter_config(set.config) ? "an adapter" : "a model");
   Outgoing out = outgoing(set, options);
   report_writing(out.tensors, options.report);
+  NonFinite bad;
+  bad.watch(out.tensors);
   ckpt::Publisher publisher(options.out);
   if (!draft && !arch::is_adapter_config(set.config)) copy_side_files(options.checkpoint, publisher.dir());
   std::map<std::string, std::string> metadata;
@@ -202,6 +205,7 @@ fs::path export_model(const ExportOptions& options) {
     prove(dir, out);
     if (draft) prove_draft_keys(open_tensors(dir), options.to);
   });
+  bad.warn(options.report);
   options.report.say(
       fmt::format("{} tensors read back and proved: names, shapes, values, configuration", out.origin.size()));
   return published;

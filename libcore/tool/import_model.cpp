@@ -24,6 +24,7 @@
 #include "tool/init_model.h"
 #include "tool/model_source.h"
 #include "tool/names.h"
+#include "tool/non_finite.h"
 
 namespace sf::tool {
 namespace fs = std::filesystem;
@@ -179,6 +180,17 @@ void complete(Json& config, const arch::Decoder& target, const ImportOptions& op
   config.set("dflash_config", own.set("mask_token_id", choose_mask_token(-1, encoder, target, options.report)));
 }
 
+fs::path commit(std::vector<ckpt::TensorSource>& tensors, const Json& config, const ckpt::Manifest& manifest,
+                const ImportOptions& options) {
+  report_writing(tensors, options.report);
+  NonFinite bad;
+  bad.watch(tensors);
+  ckpt::Publisher publisher(options.out);
+  fs::path published = publisher.commit(tensors, config, manifest);
+  bad.warn(options.report);
+  return published;
+}
+
 fs::path import_draft(const ImportOptions& options) {
   SF_CHECK(!options.target.empty(), Exit::kUsage, "a draft belongs to a target: give its checkpoint with --target");
   TensorSet set = open_draft(options), target = open_published(options.target);
@@ -210,9 +222,7 @@ fs::path import_draft(const ImportOptions& options) {
     tensors.push_back({"d2t", Dtype::kI64, {std::ssize(words.d2t)}, bytes(words.d2t)});
     tensors.push_back({"t2d", Dtype::kBool, {std::ssize(words.t2d)}, bytes(words.t2d)});
   }
-  report_writing(tensors, options.report);
-  ckpt::Publisher publisher(options.out);
-  return publisher.commit(tensors, config, manifest_of(set, *target.checkpoint, spec));
+  return commit(tensors, config, manifest_of(set, *target.checkpoint, spec), options);
 }
 
 fs::path import_adapter(const ImportOptions& options) {
@@ -231,10 +241,8 @@ fs::path import_adapter(const ImportOptions& options) {
   ckpt::Manifest manifest;
   manifest.kind = "adapter";
   ckpt::set_target(manifest, link_to(target));
-  report_writing(tensors, options.report);
-  ckpt::Publisher publisher(options.out);
   options.report.say(fmt::format("{} adapted parameters, each with its A and B", adapter.adapters().size()));
-  return publisher.commit(tensors, adapter.files().config(), manifest);
+  return commit(tensors, adapter.files().config(), manifest, options);
 }
 
 bool is_adapter(const fs::path& source) {

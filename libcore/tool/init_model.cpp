@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/fault.h"
 #include "base/hash.h"
 #include "ckpt/buffers.h"
 #include "ckpt/gguf.h"
@@ -38,24 +37,6 @@ uint64_t bytes_of(const std::vector<ckpt::TensorSource>& tensors) {
   uint64_t total = 0;
   for (const ckpt::TensorSource& tensor : tensors) total += tensor.bytes();
   return total;
-}
-
-// Looks at every element on its way to the file; `found` gets "NAME (n of m values)" of each tensor that holds any.
-void watch_for_non_finite(ModelSource& source, bool strict, std::vector<std::string>& found) {
-  for (ckpt::TensorSource& tensor : source.tensors) {
-    tensor.write = [write = std::move(tensor.write), &found, strict, type = tensor.dtype, name = tensor.name,
-                    elements = numel(tensor.shape)](const ckpt::TensorSource::Sink& sink) {
-      int64_t bad = 0;
-      write([&](const ckpt::Piece& piece) {
-        bad += non_finite(piece.bytes, type);
-        sink(piece);
-      });
-      if (bad == 0 || fault("tool.take_non_finite")) return;
-      SF_CHECK(!strict, Exit::kData, "tensor \"{}\": {} of {} values are NaN or infinite, refused by --strict", name,
-               bad, elements);
-      found.push_back(fmt::format("{} ({} of {} values)", name, bad, elements));
-    };
-  }
 }
 
 // Between one bounce buffer read, the same converted, the values of a dequantised one, and the read-back; the rest is
@@ -150,13 +131,11 @@ fs::path init_model(const InitModelOptions& options) {
   if (publisher.kept() > 0)
     options.report.say(fmt::format("{} files that a killed process had finished are kept", publisher.kept()));
   source.write_files(publisher.dir());
-  std::vector<std::string> bad;
-  watch_for_non_finite(source, options.strict, bad);
+  NonFinite bad;
+  bad.watch(source.tensors, options.strict);
   fs::path published =
       publisher.commit(source.tensors, source.config, manifest_of(source), file_bytes(source, options));
-  if (!bad.empty())
-    options.report.warn(fmt::format("{} tensors hold NaN or infinity: {}; nothing computed with them is finite",
-                                    bad.size(), listed(bad)));
+  bad.warn(options.report);
   report_cost(source, peak.bytes(), options.report);
   return published;
 }

@@ -15,6 +15,7 @@
 #include "ckpt/draft.h"
 #include "ckpt/merge_record.h"
 #include "tool/model_source.h"
+#include "tool/non_finite.h"
 
 namespace sf::tool {
 namespace fs = std::filesystem;
@@ -142,10 +143,13 @@ fs::path merge_adapter(const MergeOptions& options) {
     tensors.push_back(std::move(source));
   }
   report_writing(tensors, options.report);
+  NonFinite bad;
+  bad.watch(tensors);
   ckpt::Publisher publisher(options.out);
   copy_side_files(target.dir(), publisher.dir());
   if (options.keep) keep_unmerged(publisher.dir(), target, adapter);
   fs::path published = publisher.commit(tensors, target.config(), merged_manifest(target, adapter));
+  bad.warn(options.report);
   say_changed(changed, options.report);
   return published;
 }

@@ -149,6 +149,33 @@ TEST(Merge, OfAnAdapterThatAddsNothingNothingIsSwallowed) {
   EXPECT_TRUE(diff({.a = fresh.target, .b = fresh.scratch / "merged"}).equal);
 }
 
+TEST(Merge, ValuesThatAreNotFiniteAreWarnedOfByEveryVerbThatPublishesThem) {
+  std::vector<std::string> warnings;
+  const Reporter report{.warning = [&](std::string_view text) { warnings.emplace_back(text); }};
+  auto warned = [&](const char* name) {
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_TRUE(says(warnings[0], "hold NaN or infinity"));
+    EXPECT_TRUE(says(warnings[0], name));
+    warnings.clear();
+  };
+  Case large(Dtype::kF32, 1e30f);
+  fs::path plain = export_model({.checkpoint = large.adapter, .out = large.scratch / "peft", .to = "peft"});
+  export_model({.checkpoint = large.adapter,
+                .out = large.scratch / "half",
+                .to = "peft",
+                .dtype = Dtype::kF16,
+                .report = report});
+  warned("lora_B.weight (");
+  import_model(
+      {.source = large.scratch / "half", .out = large.scratch / "in", .target = large.target, .report = report});
+  warned("lora_B.weight (");
+  merge_adapter(
+      {.adapter = large.scratch / "half", .out = large.scratch / "merged", .target = large.target, .report = report});
+  warned(kAdapted);
+  merge_adapter({.adapter = plain, .out = large.scratch / "finite", .target = large.target, .report = report});
+  EXPECT_EQ(warnings, std::vector<std::string>{});
+}
+
 TEST(Merge, PeftsTwoFilesGoOutAndComeBackUnchanged) {
   Case c;
   fs::path out = export_model({.checkpoint = c.adapter, .out = c.scratch / "peft", .to = "peft"});
