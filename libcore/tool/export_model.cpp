@@ -10,6 +10,7 @@
 #include "arch/decoder.h"
 #include "arch/drafts.h"
 #include "base/error.h"
+#include "ckpt/as_published.h"
 #include "ckpt/draft.h"
 #include "tool/compare_values.h"
 #include "tool/fused_experts.h"
@@ -182,16 +183,28 @@ void prove(const fs::path& dir, const Outgoing& out) {
     SF_CHECK(names.contains(name), Exit::kSoftware, "the export lacks \"{}\"", name);
 }
 
-}  // namespace
+// All that is checked and known before the first write.
+struct Export {
+  TensorSet set;
+  Outgoing out;
+  bool draft = false;
+};
 
-fs::path export_model(const ExportOptions& options) {
+Export prepare(const ExportOptions& options) {
   TensorSet set = open_published(options.checkpoint);
   SF_CHECK(set.checkpoint, Exit::kData, "{} is no checkpoint directory", options.checkpoint.string());
-  bool draft = arch::find_draft_family(set.config) != nullptr;
+  const bool draft = arch::find_draft_family(set.config) != nullptr;
   SF_CHECK(draft || options.target.empty(), Exit::kUsage,
            "--target {} names the target of a draft, and {} is {}; leave it out", options.target.string(),
            options.checkpoint.string(), arch::is_adapter_config(set.config) ? "an adapter" : "a model");
   Outgoing out = outgoing(set, options);
+  return {std::move(set), std::move(out), draft};
+}
+
+}  // namespace
+
+fs::path export_model(const ExportOptions& options) {
+  auto [set, out, draft] = prepare(options);
   report_writing(out.tensors, options.report);
   NonFinite bad;
   bad.watch(out.tensors);
@@ -201,14 +214,21 @@ fs::path export_model(const ExportOptions& options) {
   if (std::string identity = set.checkpoint->manifest().identity; !identity.empty())
     metadata = {{"shardforge_identity", identity},
                 {"shardforge_step", std::to_string(set.checkpoint->manifest().step)}};
-  fs::path published = publisher.commit_plain(out.tensors, out.config, metadata, [&](const fs::path& dir) {
-    prove(dir, out);
-    if (draft) prove_draft_keys(open_tensors(dir), options.to);
-  });
+  fs::path published =
+      publisher.commit_plain(out.tensors, out.config, metadata, [&, &out = out, draft = draft](const fs::path& dir) {
+        prove(dir, out);
+        if (draft) prove_draft_keys(open_tensors(dir), options.to);
+      });
   bad.warn(options.report);
   options.report.say(
       fmt::format("{} tensors read back and proved: names, shapes, values, configuration", out.origin.size()));
   return published;
+}
+
+Json plan_export(const ExportOptions& options) {
+  const Export ready = prepare(options);
+  ckpt::check_whole(*ready.set.checkpoint);
+  return would_publish(options.out, bytes_of(ready.out.tensors));
 }
 
 }  // namespace sf::tool

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "base/json.h"
 #include "tool/progress.h"
 
 namespace sf::tool {
@@ -24,5 +25,7 @@ struct ExportOptions {
 // config.json that says what ours did, in both schemas of RoPE. Returns the directory. kConfig: an architecture we
 // cannot export; kData: the checkpoint lacks something; kProtocol: another target; kCantCreate: `out` exists.
 std::filesystem::path export_model(const ExportOptions& options);
+// The same up to the first write, and all bytes of the checkpoint; touches nothing.
+Json plan_export(const ExportOptions& options);
 
 }  // namespace sf::tool

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/present.h"
 #include "ckpt/adapter.h"
+#include "ckpt/as_published.h"
 #include "ckpt/buffers.h"
 #include "ckpt/draft.h"
 #include "ckpt/merge_record.h"
@@ -180,18 +181,15 @@ void complete(Json& config, const arch::Decoder& target, const ImportOptions& op
   config.set("dflash_config", own.set("mask_token_id", choose_mask_token(-1, encoder, target, options.report)));
 }
 
-fs::path commit(std::vector<ckpt::TensorSource>& tensors, const Json& config, const ckpt::Manifest& manifest,
-                const ImportOptions& options) {
-  report_writing(tensors, options.report);
-  NonFinite bad;
-  bad.watch(tensors);
-  ckpt::Publisher publisher(options.out);
-  fs::path published = publisher.commit(tensors, config, manifest);
-  bad.warn(options.report);
-  return published;
-}
+// All that is checked and known before the first write.
+struct Import {
+  std::vector<ckpt::TensorSource> tensors;
+  Json config;
+  ckpt::Manifest manifest;
+  std::optional<ckpt::Checkpoint> source;  // where it is one
+};
 
-fs::path import_draft(const ImportOptions& options) {
+Import prepare_draft(const ImportOptions& options) {
   SF_CHECK(!options.target.empty(), Exit::kUsage, "a draft belongs to a target: give its checkpoint with --target");
   TensorSet set = open_draft(options), target = open_published(options.target);
   SF_CHECK(target.checkpoint, Exit::kData, "{} is no checkpoint directory", options.target.string());
@@ -213,19 +211,20 @@ fs::path import_draft(const ImportOptions& options) {
       tensors.push_back(converted(from, p.name, options.dtype.value_or(from.dtype.value_or(Dtype::kF32))));
     }
   Json config = family.rewrite(set.config, tensors.front().dtype);
-  VocabBuffers words;
-  auto bytes = [](const auto& values) {
-    return [&values](const ckpt::TensorSource::Sink& sink) { sink(std::as_bytes(std::span(values))); };
+  auto bytes = [](auto values) {
+    return
+        [values = std::move(values)](const ckpt::TensorSource::Sink& sink) { sink(std::as_bytes(std::span(values))); };
   };
   if (!family.blocks) {
-    words = vocabulary(set);
-    tensors.push_back({"d2t", Dtype::kI64, {std::ssize(words.d2t)}, bytes(words.d2t)});
-    tensors.push_back({"t2d", Dtype::kBool, {std::ssize(words.t2d)}, bytes(words.t2d)});
+    VocabBuffers words = vocabulary(set);
+    const Shape d2t{std::ssize(words.d2t)}, t2d{std::ssize(words.t2d)};
+    tensors.push_back({"d2t", Dtype::kI64, d2t, bytes(std::move(words.d2t))});
+    tensors.push_back({"t2d", Dtype::kBool, t2d, bytes(std::move(words.t2d))});
   }
-  return commit(tensors, config, manifest_of(set, *target.checkpoint, spec), options);
+  return {std::move(tensors), std::move(config), manifest_of(set, *target.checkpoint, spec), set.checkpoint};
 }
 
-fs::path import_adapter(const ImportOptions& options) {
+Import prepare_adapter(const ImportOptions& options) {
   SF_CHECK(!options.target.empty(), Exit::kUsage, "{} is an adapter: give its target's checkpoint with --target",
            options.source.string());
   ckpt::Checkpoint target = ckpt::Checkpoint::open(options.target);
@@ -242,7 +241,7 @@ fs::path import_adapter(const ImportOptions& options) {
   manifest.kind = "adapter";
   ckpt::set_target(manifest, link_to(target));
   options.report.say(fmt::format("{} adapted parameters, each with its A and B", adapter.adapters().size()));
-  return commit(tensors, adapter.files().config(), manifest, options);
+  return {std::move(tensors), adapter.files().config(), std::move(manifest), set.checkpoint};
 }
 
 bool is_adapter(const fs::path& source) {
@@ -257,17 +256,44 @@ bool is_draft(const ImportOptions& options) {
   return arch::find_draft_family(Json::parse(read_file(config), config.string())) != nullptr;
 }
 
-}  // namespace
-
-fs::path import_model(const ImportOptions& options) {
+bool is_model(const ImportOptions& options) {
   std::error_code ignored;
   SF_CHECK(fs::exists(options.source, ignored), Exit::kNoInput, "{}: no such file or directory",
            options.source.string());
-  if (is_adapter(options.source)) return import_adapter(options);
-  if (is_draft(options)) return import_draft(options);
-  InitModelOptions model{
-      .source = options.source, .out = options.out, .dtype = options.dtype, .report = options.report};
-  return init_model(model);
+  return !is_adapter(options.source) && !is_draft(options);
+}
+
+Import prepare(const ImportOptions& options) {
+  return is_adapter(options.source) ? prepare_adapter(options) : prepare_draft(options);
+}
+
+InitModelOptions as_model(const ImportOptions& options) {
+  return {.source = options.source, .out = options.out, .dtype = options.dtype, .report = options.report};
+}
+
+}  // namespace
+
+fs::path import_model(const ImportOptions& options) {
+  if (is_model(options)) return init_model(as_model(options));
+  Import ready = prepare(options);
+  report_writing(ready.tensors, options.report);
+  NonFinite bad;
+  bad.watch(ready.tensors);
+  ckpt::Publisher publisher(options.out);
+  fs::path published = publisher.commit(ready.tensors, ready.config, ready.manifest);
+  bad.warn(options.report);
+  return published;
+}
+
+Json plan_import(const ImportOptions& options) {
+  if (is_model(options)) {
+    const Json plan = plan_model(as_model(options));
+    if (std::optional<ckpt::Checkpoint> source = open_published(options.source).checkpoint) ckpt::check_whole(*source);
+    return would_publish(options.out, static_cast<uint64_t>(plan.at("bytes").as_int()));
+  }
+  const Import ready = prepare(options);
+  if (ready.source) ckpt::check_whole(*ready.source);
+  return would_publish(options.out, bytes_of(ready.tensors));
 }
 
 }  // namespace sf::tool

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/dtype.h"
+#include "base/json.h"
 #include "tool/progress.h"
 
 namespace sf::tool {
@@ -25,5 +26,7 @@ struct ImportOptions {
 // a vocabulary map that contradicts itself, or an embedding that is not the target's; kUsage: a draft or an
 // adapter without --target.
 std::filesystem::path import_model(const ImportOptions& options);
+// The same up to the first write, and all bytes of a checkpoint that is the source; touches nothing.
+Json plan_import(const ImportOptions& options);
 
 }  // namespace sf::tool

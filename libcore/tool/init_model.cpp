@@ -33,12 +33,6 @@ ModelSource open_source(const InitModelOptions& options) {
   return source_from_gguf(source, options.dtype);
 }
 
-uint64_t bytes_of(const std::vector<ckpt::TensorSource>& tensors) {
-  uint64_t total = 0;
-  for (const ckpt::TensorSource& tensor : tensors) total += tensor.bytes();
-  return total;
-}
-
 // Between one bounce buffer read, the same converted, the values of a dequantised one, and the read-back; the rest is
 // what the allocator keeps and the names of the tensors.
 uint64_t most_memory(const ModelSource& source) {
@@ -92,6 +86,16 @@ ckpt::Manifest manifest_of(const ModelSource& source) {
 }
 
 }  // namespace
+
+uint64_t bytes_of(const std::vector<ckpt::TensorSource>& tensors) {
+  uint64_t total = 0;
+  for (const ckpt::TensorSource& tensor : tensors) total += tensor.bytes();
+  return total;
+}
+
+Json would_publish(const fs::path& out, uint64_t bytes) {
+  return Json::object().set("would publish", out.string()).set("bytes", bytes);
+}
 
 void report_writing(std::vector<ckpt::TensorSource>& tensors, const Reporter& report) {
   auto done = std::make_shared<uint64_t>(0);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "arch/decoder.h"
 #include "base/error.h"
@@ -123,25 +124,63 @@ void say_changed(const Changed& changed, const Reporter& report) {
                          changed.added_to));
 }
 
-}  // namespace
+// All that is checked and known before the first write. Its tensors point into it.
+struct Merge {
+  ckpt::Checkpoint target;
+  ckpt::AdapterFiles adapter;
+  Changed changed = {};
+  std::vector<ckpt::TensorSource> tensors = {};
+};
 
-fs::path merge_adapter(const MergeOptions& options) {
-  ckpt::Checkpoint target = ckpt::Checkpoint::open(target_path(options));
-  ckpt::AdapterFiles adapter =
-      ckpt::AdapterFiles::open(options.adapter, arch::describe(arch::decoder_from_config(target.config())));
-  if (adapter.files().has_manifest()) ckpt::check_target(adapter.files(), target);
-  ckpt::check_not_merged(adapter, target);
-  ckpt::check_whole(target);
-  Changed changed;
-  std::vector<ckpt::TensorSource> tensors;
+std::unique_ptr<Merge> prepare(const MergeOptions& options) {
+  ckpt::Checkpoint opened = ckpt::Checkpoint::open(target_path(options));
+  ckpt::AdapterFiles files =
+      ckpt::AdapterFiles::open(options.adapter, arch::describe(arch::decoder_from_config(opened.config())));
+  if (files.files().has_manifest()) ckpt::check_target(files.files(), opened);
+  ckpt::check_not_merged(files, opened);
+  ckpt::check_whole(opened);
+  auto ready = std::make_unique<Merge>(Merge{std::move(opened), std::move(files)});
+  const ckpt::Checkpoint& target = ready->target;
   for (const std::string& name : target.names()) {
     if (stored_twice(target, name, options.keep)) continue;
     auto [file, info] = target.stored_place(name);
     ckpt::TensorSource source = as_stored(name, *file, info);
-    if (adapter.find(name))
-      source.write = [&, name](const auto& sink) { write_merged(target, adapter, name, sink, changed); };
-    tensors.push_back(std::move(source));
+    if (ready->adapter.find(name))
+      source.write = [name, of = ready.get()](const auto& sink) {
+        write_merged(of->target, of->adapter, name, sink, of->changed);
+      };
+    ready->tensors.push_back(std::move(source));
   }
+  return ready;
+}
+
+struct Unmerge {
+  ckpt::Checkpoint merged;
+  ckpt::SafetensorsFile kept;
+  std::vector<ckpt::TensorSource> tensors = {};
+};
+
+std::unique_ptr<Unmerge> prepare_undo(const fs::path& dir) {
+  ckpt::Checkpoint opened = ckpt::Checkpoint::open(dir);
+  const bool is_merged = opened.manifest().extra.find("merged") != nullptr;
+  SF_CHECK(is_merged && is_present(dir / kKept), Exit::kData, "{} {}", dir.string(),
+           is_merged ? "did not keep what merging changed: merge with --keep to be able to undo it"
+                     : "is no merged checkpoint: its manifest names no adapter");
+  ckpt::check_whole(opened);
+  auto ready = std::make_unique<Unmerge>(Unmerge{std::move(opened), ckpt::SafetensorsFile::open(dir / kKept)});
+  for (const std::string& name : ready->merged.names()) {
+    auto [file, info] = ready->merged.stored_place(name);
+    const ckpt::TensorInfo* own = ready->kept.find(name);
+    ready->tensors.push_back(own ? as_stored(name, ready->kept, *own) : as_stored(name, *file, info));
+  }
+  return ready;
+}
+
+}  // namespace
+
+fs::path merge_adapter(const MergeOptions& options) {
+  std::unique_ptr<Merge> ready = prepare(options);
+  auto& [target, adapter, changed, tensors] = *ready;
   report_writing(tensors, options.report);
   NonFinite bad;
   bad.watch(tensors);
@@ -154,20 +193,14 @@ fs::path merge_adapter(const MergeOptions& options) {
   return published;
 }
 
+Json plan_merge(const MergeOptions& options) {
+  return would_publish(options.out, bytes_of(prepare(options)->tensors));
+}
+
 fs::path unmerge(const fs::path& dir, const fs::path& out, const Reporter& report) {
-  ckpt::Checkpoint merged = ckpt::Checkpoint::open(dir);
+  std::unique_ptr<Unmerge> ready = prepare_undo(dir);
+  auto& [merged, kept, tensors] = *ready;
   const Json* what = merged.manifest().extra.find("merged");
-  SF_CHECK(what && is_present(dir / kKept), Exit::kData, "{} {}", dir.string(),
-           what ? "did not keep what merging changed: merge with --keep to be able to undo it"
-                : "is no merged checkpoint: its manifest names no adapter");
-  ckpt::check_whole(merged);
-  ckpt::SafetensorsFile kept = ckpt::SafetensorsFile::open(dir / kKept);
-  std::vector<ckpt::TensorSource> tensors;
-  for (const std::string& name : merged.names()) {
-    auto [file, info] = merged.stored_place(name);
-    const ckpt::TensorInfo* own = kept.find(name);
-    tensors.push_back(own ? as_stored(name, kept, *own) : as_stored(name, *file, info));
-  }
   report_writing(tensors, report);
   ckpt::Publisher publisher(out);
   copy_side_files(dir, publisher.dir());
@@ -182,6 +215,10 @@ fs::path unmerge(const fs::path& dir, const fs::path& out, const Reporter& repor
            published.string(), found, wanted, dir.string());
   report.say(fmt::format("{} tensors brought back, identity {:.16} as before the merge", kept.tensors().size(), found));
   return published;
+}
+
+Json plan_unmerge(const fs::path& dir, const fs::path& out) {
+  return would_publish(out, bytes_of(prepare_undo(dir)->tensors));
 }
 
 }  // namespace sf::tool

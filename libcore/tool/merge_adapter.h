@@ -3,6 +3,7 @@
 #pragma once
 #include <filesystem>
 
+#include "base/json.h"
 #include "tool/progress.h"
 
 namespace sf::tool {
@@ -24,5 +25,9 @@ std::filesystem::path merge_adapter(const MergeOptions& options);
 // not change. kData if nothing was kept, or if the result is not that target. Returns the directory.
 std::filesystem::path unmerge(const std::filesystem::path& merged, const std::filesystem::path& out,
                               const Reporter& report);
+
+// The same up to the first write; they touch nothing.
+Json plan_merge(const MergeOptions& options);
+Json plan_unmerge(const std::filesystem::path& merged, const std::filesystem::path& out);
 
 }  // namespace sf::tool

@@ -39,6 +39,9 @@ ModelSource source_from_gguf(const std::filesystem::path& file, std::optional<Dt
 ModelSource source_from_directory(const std::filesystem::path& dir, std::optional<Dtype> dtype,
                                   const std::string& tied_from);
 
+uint64_t bytes_of(const std::vector<ckpt::TensorSource>& tensors);
+// What --plan answers where the inputs have been opened and checked.
+Json would_publish(const std::filesystem::path& out, uint64_t bytes);
 // Tells `report` (which outlives them) of each piece that is written. Called before the Publisher is made: a request to
 // stop so far ends the verb here, where it leaves nothing behind, and a later one after a piece.
 void report_writing(std::vector<ckpt::TensorSource>& tensors, const Reporter& report);

@@ -29,24 +29,36 @@ void copy_others(const ckpt::Checkpoint& from, const fs::path& to) {
   }
 }
 
-}  // namespace
+InitModelOptions as_model(const ReshardOptions& options) {
+  return {
+      .source = options.checkpoint, .out = options.out, .shard_bytes = options.shard_bytes, .report = options.report};
+}
 
-fs::path reshard(const ReshardOptions& options) {
-  if (verl_shards_in(options.checkpoint))
-    return init_model({.source = options.checkpoint,
-                       .out = options.out,
-                       .shard_bytes = options.shard_bytes,
-                       .report = options.report});
-  ckpt::Checkpoint open = ckpt::Checkpoint::open(options.checkpoint);
+// A checkpoint that may be written again; it must outlive its tensors.
+ckpt::Checkpoint open_whole(const fs::path& dir) {
+  ckpt::Checkpoint open = ckpt::Checkpoint::open(dir);
   SF_CHECK(open.has_manifest(), Exit::kData, "{} has no manifest: make a checkpoint of it with sf-init model first",
-           options.checkpoint.string());
+           dir.string());
   ckpt::check_whole(open);
+  return open;
+}
+
+std::vector<ckpt::TensorSource> tensors_of(const ckpt::Checkpoint& open) {
   std::vector<ckpt::TensorSource> tensors;
   for (const std::string& name : open.names()) {
     auto [file, info] = open.stored_place(name);
     tensors.push_back({name, info.dtype, info.shape,
                        [file = file, info = info](const ckpt::TensorSource::Sink& sink) { file->stream(info, sink); }});
   }
+  return tensors;
+}
+
+}  // namespace
+
+fs::path reshard(const ReshardOptions& options) {
+  if (verl_shards_in(options.checkpoint)) return init_model(as_model(options));
+  ckpt::Checkpoint open = open_whole(options.checkpoint);
+  std::vector<ckpt::TensorSource> tensors = tensors_of(open);
   report_writing(tensors, options.report);
   ckpt::Publisher publisher(options.out);
   copy_others(open, publisher.dir());
@@ -58,6 +70,12 @@ fs::path reshard(const ReshardOptions& options) {
   options.report.say(fmt::format("{} files instead of {}, identity {:.16} as before", made.files().size(),
                                  open.files().size(), made.manifest().identity));
   return published;
+}
+
+Json plan_reshard(const ReshardOptions& options) {
+  if (verl_shards_in(options.checkpoint))
+    return would_publish(options.out, static_cast<uint64_t>(plan_model(as_model(options)).at("bytes").as_int()));
+  return would_publish(options.out, bytes_of(tensors_of(open_whole(options.checkpoint))));
 }
 
 }  // namespace sf::tool

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "base/json.h"
 #include "tool/progress.h"
 
 namespace sf::tool {
@@ -19,5 +20,7 @@ struct ReshardOptions {
 // What the ranks of verl saved becomes a checkpoint, as sf-init model makes it.
 // Returns the directory. kData: not published by us, or not whole; kCantCreate: `out` exists.
 std::filesystem::path reshard(const ReshardOptions& options);
+// The same up to the first write; touches nothing.
+Json plan_reshard(const ReshardOptions& options);
 
 }  // namespace sf::tool

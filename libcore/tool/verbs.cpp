@@ -82,10 +82,10 @@ void print_published(app::Invocation& invocation, const std::filesystem::path& d
   invocation.result(invocation.json_output() ? Json::object().set("path", dir.string()).dump() : dir.string());
 }
 
-void publish(app::Invocation& invocation, const std::function<std::filesystem::path()>& make) {
-  const std::string out = invocation.get("output");
-  refuse_existing(out);  // before anything is read
-  if (invocation.plan_only()) return print_record(invocation, Json::object().set("would publish", out));
+void publish(app::Invocation& invocation, const std::function<std::filesystem::path()>& make,
+             const std::function<Json()>& plan) {
+  refuse_existing(invocation.get("output"));  // before anything is read
+  if (invocation.plan_only()) return print_record(invocation, plan());
   print_published(invocation, make());
 }
 
@@ -147,10 +147,8 @@ int init_blocks_verb(app::Invocation& invocation, const BlockKind& kind) {
     if (&other != &kind)
       for (std::string_view key : other.settings) without.nothing(key);
   app::settle_settings(invocation);
-  if (invocation.plan_only())
-    print_record(invocation, plan_blocks(options));
-  else
-    publish(invocation, [&] { return init_blocks(options); });
+  publish(
+      invocation, [&] { return init_blocks(options); }, [&] { return plan_blocks(options); });
   return 0;
 }
 
@@ -170,10 +168,8 @@ int init_model_verb(app::Invocation& invocation) {
     options.shard_bytes = bytes_from_text(invocation.get("shard-bytes"), "--shard-bytes");
   SF_CHECK(!invocation.has("ranks") || !invocation.has("shard-bytes"), Exit::kUsage,
            "--ranks and --shard-bytes both say how files are cut; give one");
-  if (invocation.plan_only())
-    print_record(invocation, plan_model(options));
-  else
-    publish(invocation, [&] { return init_model(options); });
+  publish(
+      invocation, [&] { return init_model(options); }, [&] { return plan_model(options); });
   return 0;
 }
 
@@ -182,10 +178,8 @@ int init_draft_verb(app::Invocation& invocation) {
   if (const BlockKind* kind = block_kind(invocation.positional().front())) return init_blocks_verb(invocation, *kind);
   InitDraftOptions options = draft_options(invocation);
   app::settle_settings(invocation);
-  if (invocation.plan_only())
-    print_record(invocation, plan_draft(options));
-  else
-    publish(invocation, [&] { return init_draft(options); });
+  publish(
+      invocation, [&] { return init_draft(options); }, [&] { return plan_draft(options); });
   return 0;
 }
 
@@ -206,10 +200,8 @@ int init_lora_verb(app::Invocation& invocation) {
   options.lora.alphas = alphas_from_text(apply.word("lora.alpha_pattern"));
   if (std::optional<Dtype> dtype = dtype_option(invocation)) options.dtype = *dtype;
   app::settle_settings(invocation);
-  if (invocation.plan_only())
-    print_record(invocation, plan_lora(options));
-  else
-    publish(invocation, [&] { return init_lora(options); });
+  publish(
+      invocation, [&] { return init_lora(options); }, [&] { return plan_lora(options); });
   return 0;
 }
 
@@ -235,7 +227,8 @@ int shard_export_verb(app::Invocation& invocation) {
                         .to = invocation.get("to"),
                         .dtype = dtype_option(invocation),
                         .report = reporter(invocation)};
-  publish(invocation, [&] { return export_model(options); });
+  publish(
+      invocation, [&] { return export_model(options); }, [&] { return plan_export(options); });
   return 0;
 }
 
@@ -246,7 +239,8 @@ int shard_import_verb(app::Invocation& invocation) {
                         .draft_config = invocation.get("draft-config", ""),
                         .dtype = dtype_option(invocation),
                         .report = reporter(invocation)};
-  publish(invocation, [&] { return import_model(options); });
+  publish(
+      invocation, [&] { return import_model(options); }, [&] { return plan_import(options); });
   return 0;
 }
 
@@ -255,7 +249,8 @@ int shard_reshard_verb(app::Invocation& invocation) {
       .checkpoint = invocation.positional().front(), .out = invocation.get("output"), .report = reporter(invocation)};
   if (invocation.has("shard-bytes"))
     options.shard_bytes = bytes_from_text(invocation.get("shard-bytes"), "--shard-bytes");
-  publish(invocation, [&] { return reshard(options); });
+  publish(
+      invocation, [&] { return reshard(options); }, [&] { return plan_reshard(options); });
   return 0;
 }
 
@@ -269,8 +264,9 @@ int shard_merge_verb(app::Invocation& invocation) {
   SF_CHECK(!undo || (!options.keep && options.target.empty()), Exit::kUsage,
            "--undo needs neither --target nor --keep: all is in the merged checkpoint");
   end_if_asked(invocation);  // from here on a stop waits for the end of a piece of work
-  publish(invocation,
-          [&] { return undo ? unmerge(options.adapter, options.out, options.report) : merge_adapter(options); });
+  publish(
+      invocation, [&] { return undo ? unmerge(options.adapter, options.out, options.report) : merge_adapter(options); },
+      [&] { return undo ? plan_unmerge(options.adapter, options.out) : plan_merge(options); });
   return 0;
 }
 
