@@ -138,11 +138,40 @@ Checkpoint Checkpoint::open(const fs::path& dir) {
   return opened;
 }
 
+namespace {
+
+// The shards beside a single file, which an index names or their own names do, must not hold its tensors too.
+void check_alone(const SafetensorsFile& single, const fs::path& dir) {
+  const std::string own = single.path().filename().string();
+  std::set<std::string> others;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir, ignored))
+    if (std::string name = entry.path().filename().string(); is_shard_name(name)) others.insert(name);
+  if (fs::path index = dir / "model.safetensors.index.json"; is_present(index))
+    for (const auto& [tensor, file] : read_index(index)) others.insert(file);
+  others.erase(own);
+  std::vector<std::string> twice;
+  for (const std::string& other : others) {
+    if (!is_present(dir / other)) continue;
+    const SafetensorsFile shard = SafetensorsFile::open(dir / other);
+    for (const TensorInfo& info : shard.tensors())
+      if (single.find(info.name)) twice.push_back(fmt::format("{} in {} and {}", info.name, own, other));
+  }
+  SF_CHECK(twice.empty() || fault("ckpt.any_owner"), Exit::kData,
+           "{}: {} tensors lie in two files: {}; remove those that do not count", dir.string(), twice.size(),
+           listed(twice));
+}
+
+}  // namespace
+
 void Checkpoint::open_files() {
   std::error_code ignored;
-  // Where both exist the single file counts, as in transformers.
+  // Where both exist the single file counts, as in transformers, unless another holds the same names.
   const Layout layout = layout_of(dir_);
-  if (is_present(dir_ / layout.tensors())) return open_shards({layout.tensors()});
+  if (is_present(dir_ / layout.tensors())) {
+    open_shards({layout.tensors()});
+    return layout.adapter ? void() : check_alone(files_.front(), dir_);
+  }
   SF_CHECK(!layout.adapter, Exit::kNoInput, "{} is incomplete: {} is not there", dir_.string(), layout.tensors());
   fs::path index = dir_ / "model.safetensors.index.json";
   if (is_present(index)) return open_indexed(index);

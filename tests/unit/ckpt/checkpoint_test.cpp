@@ -189,6 +189,21 @@ TEST(Checkpoint, ShardsWithoutAnIndexAreReadInFull) {
   EXPECT_NE(refusal(Exit::kData, [&] { Checkpoint::open(dir); }).find("1 tensors lie in two files"), std::string::npos);
 }
 
+TEST(Checkpoint, ASingleFileBesideShardsThatHoldItsTensorsIsRefusedNamingBoth) {
+  for (const char* shard : {"b.safetensors", "model-00001-of-00001.safetensors"}) {
+    Scratch scratch;
+    write_safetensors(scratch / "model.safetensors", tied_tensors());
+    write_safetensors(scratch / shard, {{"model.norm.weight", kNorm.view()}});
+    put(scratch / "config.json", config().dump());
+    put(scratch / "model.safetensors.index.json",
+        Json::object().set("weight_map", Json::object().set("model.norm.weight", shard)).dump());
+    std::string why = refusal(Exit::kData, [&] { Checkpoint::open(scratch.path()); });
+    EXPECT_TRUE(says(why, "model.norm.weight in model.safetensors and " + std::string(shard)));
+    fs::remove(scratch / shard);  // an index that was left behind says nothing
+    EXPECT_EQ(Checkpoint::open(scratch.path()).names().size(), 2u);
+  }
+}
+
 TEST(Manifest, ReadsBackEveryFieldAndKeepsUnknownKeys) {
   Scratch scratch;
   const Manifest m = Checkpoint::open(published(scratch)).manifest();
