@@ -4,11 +4,15 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <mutex>
+#include <set>
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/mmap.h"
 #include "ckpt/pickle.h"
+#include "ckpt/safetensors.h"
 #include "ckpt/zip.h"
 
 namespace sf::ckpt {
@@ -99,13 +103,16 @@ class Walk {
       const StorageType& type = type_of(value.storage);
       auto member = members_.find(root_ + "data/" + value.text);
       SF_CHECK(member != members_.end(), Exit::kData, "the archive lacks the storage {}", value.text);
-      TorchTensor tensor{name, type.dtype, type.type, value.shape, value.strides, 0, {}, {}, {}};
+      TorchTensor tensor{name, type.dtype, type.type, value.shape, value.strides};
       if (value.placement) {
         tensor.whole = value.placement->shape;
         tensor.mesh = value.placement->mesh;
         tensor.cuts = value.placement->cuts;
       }
       check_extent(tensor, value, member->second);
+      tensor.storage = member->second.begin;
+      tensor.storage_bytes = member->second.bytes;
+      tensor.crc = member->second.crc;
       tensor.begin = member->second.begin + static_cast<uint64_t>(value.whole) * size_of(type.dtype);
       tensors.push_back(std::move(tensor));
     } catch (Error& error) {
@@ -127,6 +134,11 @@ bool is_contiguous(const TorchTensor& tensor) {
   return true;
 }
 
+void check_crc(uint32_t written, uint32_t found, std::string_view what) {
+  SF_CHECK(written == 0 || written == found || fault("ckpt.any_crc"), Exit::kData,
+           "{} is damaged: the CRC-32 of its bytes is {:08x}, the archive says {:08x}", what, found, written);
+}
+
 // The one "NAME/data.pkl" and what stands before it.
 std::string root_of(const std::map<std::string, ZipMember>& members) {
   std::string root;
@@ -144,6 +156,8 @@ std::string root_of(const std::map<std::string, ZipMember>& members) {
 
 struct TorchFile::Descriptor {
   UniqueFd fd;
+  std::mutex lock;
+  std::set<uint64_t> sound;  // storages whose bytes have been compared
 };
 
 TorchFile TorchFile::open(const std::filesystem::path& path) {
@@ -155,6 +169,7 @@ TorchFile TorchFile::open(const std::filesystem::path& path) {
     std::string root = root_of(members);
     auto text = [&](const std::string& name) {
       const ZipMember& member = members.at(name);
+      check_crc(member.crc, crc32(file.bytes().subspan(member.begin, member.bytes)), name);
       return std::string_view(reinterpret_cast<const char*>(file.bytes().data()) + member.begin, member.bytes);
     };
     if (members.contains(root + "byteorder"))
@@ -188,9 +203,25 @@ bool TorchFile::is_zip(const std::filesystem::path& path) {
   return std::memcmp(magic, "PK\3\4", 4) == 0;
 }
 
+void TorchFile::check_storage(const TorchTensor& tensor) const {
+  if (tensor.crc == 0) return;
+  const std::lock_guard guard(file_->lock);
+  if (file_->sound.contains(tensor.storage)) return;
+  std::vector<std::byte> buffer(std::min<uint64_t>(tensor.storage_bytes, kBounceBytes));
+  uint32_t crc = 0;
+  for (uint64_t at = 0; at < tensor.storage_bytes; at += buffer.size()) {
+    std::span<std::byte> part(buffer.data(), std::min<uint64_t>(buffer.size(), tensor.storage_bytes - at));
+    pread_exact(file_->fd.get(), part, tensor.storage + at, path_);
+    crc = crc32(part, crc);
+  }
+  check_crc(tensor.crc, crc, fmt::format("{}: the storage of tensor \"{}\"", path_.string(), tensor.name));
+  file_->sound.insert(tensor.storage);
+}
+
 void TorchFile::read(const TorchTensor& tensor, uint64_t offset, std::span<std::byte> to) const {
   size_t size = size_of(tensor.dtype);
   SF_ASSERT(offset % size == 0 && to.size() % size == 0 && offset + to.size() <= tensor.bytes());
+  check_storage(tensor);
   if (is_contiguous(tensor)) return pread_exact(file_->fd.get(), to, tensor.begin + offset, path_);
   // A view of another layout, which state dictionaries rarely hold: element by element.
   auto element = static_cast<int64_t>(offset / size), end = element + static_cast<int64_t>(to.size() / size);

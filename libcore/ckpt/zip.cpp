@@ -2,6 +2,7 @@
 #include "ckpt/zip.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -41,6 +42,21 @@ class Bytes {
  private:
   std::span<const std::byte> file_;
 };
+
+constexpr size_t kAtOnce = 8;  // bytes that one step takes
+
+// tables[k][b]: what byte b, followed by k zero bytes, adds.
+constexpr std::array<std::array<uint32_t, 256>, kAtOnce> kCrc = [] {
+  std::array<std::array<uint32_t, 256>, kAtOnce> tables{};
+  for (uint32_t b = 0; b < 256; ++b) {
+    uint32_t rest = b;
+    for (int bit = 0; bit < 8; ++bit) rest = rest >> 1 ^ (rest & 1 ? 0xedb88320u : 0u);
+    tables[0][b] = rest;
+  }
+  for (size_t k = 1; k < kAtOnce; ++k)
+    for (size_t b = 0; b < 256; ++b) tables[k][b] = tables[k - 1][b] >> 8 ^ tables[0][tables[k - 1][b] & 0xff];
+  return tables;
+}();
 
 struct Directory {
   uint64_t begin = 0, bytes = 0, count = 0;
@@ -101,8 +117,9 @@ std::pair<std::string, ZipMember> read_entry(const Bytes& in, uint64_t& at) {
            name);
   uint64_t begin = offset + kLocalBytes + local_name + in.at<uint16_t>(offset + 28);
   in.need(begin, full);
+  const uint64_t entry = at;
   at += kEntryBytes + name_length + extra + comment;
-  return {name, {begin, full}};
+  return {name, {begin, full, in.at<uint32_t>(entry + 16)}};
 }
 
 void check_apart(const std::map<std::string, ZipMember>& members) {
@@ -116,6 +133,19 @@ void check_apart(const std::map<std::string, ZipMember>& members) {
 }
 
 }  // namespace
+
+uint32_t crc32(std::span<const std::byte> bytes, uint32_t before) {
+  uint32_t crc = ~before;
+  for (; bytes.size() >= kAtOnce; bytes = bytes.subspan(kAtOnce)) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes.data(), sizeof word);
+    word ^= crc;
+    crc = 0;
+    for (size_t k = 0; k < kAtOnce; ++k) crc ^= kCrc[kAtOnce - 1 - k][word >> 8 * k & 0xff];
+  }
+  for (std::byte byte : bytes) crc = crc >> 8 ^ kCrc[0][(crc ^ static_cast<uint32_t>(byte)) & 0xff];
+  return ~crc;
+}
 
 std::map<std::string, ZipMember> read_zip(std::span<const std::byte> file) {
   Bytes in(file);

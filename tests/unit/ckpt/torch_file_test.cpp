@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "ckpt/pickle.h"
 #include "ckpt/safetensors.h"
+#include "ckpt/zip.h"
 #include "scratch.h"
 
 namespace sf::ckpt {
@@ -32,7 +33,7 @@ std::string pickle_refused(std::string_view bytes) {
 
 // state.pt with one text of equal length put for another, everywhere.
 fs::path changed(const Scratch& scratch, std::string_view from, std::string_view to) {
-  std::string bytes = read_file(golden("state.pt"));
+  std::string bytes = without_crcs(read_file(golden("state.pt")));
   EXPECT_EQ(from.size(), to.size());
   for (size_t at = bytes.find(from); at != std::string::npos; at = bytes.find(from, at + 1))
     bytes.replace(at, from.size(), to);
@@ -91,6 +92,26 @@ TEST(TorchFile, RefusesWhatIsNoArchiveOrTorn) {
   refusal(Exit::kNoInput, [&] { TorchFile::open(scratch / "none"); });
   EXPECT_TRUE(TorchFile::is_zip(golden("state.pt")));
   EXPECT_FALSE(TorchFile::is_zip(golden("state.safetensors")));
+}
+
+TEST(TorchFile, ABitThatFlippedInAStorageOrThePickleIsDamage) {
+  const std::string_view check = "123456789";
+  EXPECT_EQ(crc32(std::as_bytes(std::span(check))), 0xcbf43926u);  // the check value of this CRC
+  Scratch scratch;
+  const std::string good = read_file(golden("state.pt"));
+  TorchFile whole = TorchFile::open(golden("state.pt"));
+  const TorchTensor& tensor = whole.tensors().front();
+  auto read_with_flip_at = [&](size_t at, std::string bytes) {
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    write_atomic(scratch / "flipped", bytes);
+    TorchFile file = TorchFile::open(scratch / "flipped");
+    std::vector<std::byte> to(tensor.bytes());
+    file.read(file.tensors().front(), 0, to);
+  };
+  std::string why = refusal(Exit::kData, [&] { read_with_flip_at(tensor.begin, good); });
+  EXPECT_TRUE(says(why, "\"" + tensor.name + "\" is damaged"));
+  EXPECT_TRUE(says(refusal(Exit::kData, [&] { read_with_flip_at(good.find("FloatStorage"), good); }), "is damaged"));
+  read_with_flip_at(tensor.begin, without_crcs(good));
 }
 
 TEST(TorchFile, RefusesAStorageThatIsNotThereAndOneThatIsTooSmall) {
@@ -161,7 +182,7 @@ TEST(Pickle, ContainersThatHoldThemselvesEndInARefusal) {
 
 TEST(TorchFile, SurvivesThreeThousandRandomMutations) {
   Scratch scratch;
-  const std::string good = read_file(golden("state.pt"));
+  const std::string good = without_crcs(read_file(golden("state.pt")));
   Rng rng(3, "mutations");
   int refused = 0;
   uint64_t sum = 0;
