@@ -15,7 +15,7 @@ Verb model() {
       .options = {{.name = "output", .value = "DIR", .help = "checkpoint to publish", .required = true, .letter = 'o'},
                   {.name = "dtype",
                    .value = "fp32|bf16|fp16",
-                   .help = "type of the stored parameters; default: the source's, fp32 for a quantised one"},
+                   .help = "type of the stored parameters; default: each tensor's own, fp32 for a quantised one"},
                   {.name = "tied-from",
                    .value = "NAME",
                    .help = "of two tied tensors whose bytes differ, the one that counts"},

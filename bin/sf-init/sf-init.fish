@@ -8,7 +8,7 @@ complete -c sf-init -n '__fish_use_subcommand' -l version -s V -d 'name and rele
 complete -c sf-init -n '__fish_use_subcommand' -l build-info -d 'how this program was built, as JSON'
 complete -c sf-init -n '__fish_use_subcommand' -l completion -x -a 'bash zsh fish' -d 'completion script for a shell'
 complete -c sf-init -n '__fish_seen_subcommand_from model' -l output -s o -x -a '(__fish_complete_directories)' -d 'checkpoint to publish'
-complete -c sf-init -n '__fish_seen_subcommand_from model' -l dtype -x -a 'fp32 bf16 fp16' -d 'type of the stored parameters; default: the source\'s, fp32 for a quantised one'
+complete -c sf-init -n '__fish_seen_subcommand_from model' -l dtype -x -a 'fp32 bf16 fp16' -d 'type of the stored parameters; default: each tensor\'s own, fp32 for a quantised one'
 complete -c sf-init -n '__fish_seen_subcommand_from model' -l tied-from -x -d 'of two tied tensors whose bytes differ, the one that counts'
 complete -c sf-init -n '__fish_seen_subcommand_from model' -l strict -d 'refuse weights that are NaN or infinite, instead of warning'
 complete -c sf-init -n '__fish_seen_subcommand_from model' -l ranks -x -d 'cut the files so that each of N readers has its own; any number can read them'

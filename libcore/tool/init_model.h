@@ -12,8 +12,8 @@ namespace sf::tool {
 
 struct InitModelOptions {
   std::filesystem::path source, out;
-  // Storage of every parameter: F32, F16 or BF16. Default: as stored for a Hugging Face directory; F32 for a quantised
-  // GGUF file, the embedding's own type for one that is not.
+  // Storage of every parameter: F32, F16 or BF16. Default: each as the source stores it; F32 for a quantised tensor of a
+  // GGUF file.
   std::optional<Dtype> dtype;
   std::string tied_from;     // which of two tied names counts if their bytes differ; empty: refuse (kData)
   bool strict = false;       // refuse (kData) weights that are NaN or infinite once stored, instead of warning

@@ -66,9 +66,10 @@ Json end_tokens(const Keys& keys) {
   return ids;
 }
 
-Dtype stored_type(const ckpt::GgufTensor& embedding) {
-  if (embedding.type == ckpt::GgufType::kF16) return Dtype::kF16;
-  if (embedding.type == ckpt::GgufType::kBF16) return Dtype::kBF16;
+// A tensor's own, which files mix: matrices of F16 beside norms of F32. Of a quantised one what its values are in.
+Dtype stored_type(const ckpt::GgufTensor& tensor) {
+  if (tensor.type == ckpt::GgufType::kF16) return Dtype::kF16;
+  if (tensor.type == ckpt::GgufType::kBF16) return Dtype::kBF16;
   return Dtype::kF32;
 }
 
@@ -174,7 +175,7 @@ ckpt::TensorSource dequantised(std::shared_ptr<const ckpt::GgufFile> file, const
   return {p.name, as, p.shape, write};
 }
 
-void add_tensors(std::shared_ptr<const ckpt::GgufFile> file, Dtype as, ModelSource& source) {
+void add_tensors(std::shared_ptr<const ckpt::GgufFile> file, std::optional<Dtype> as, ModelSource& source) {
   std::vector<std::string> missing, unexpected;
   std::set<std::string> used;
   source.bytes_read = std::make_shared<uint64_t>(0);
@@ -189,8 +190,8 @@ void add_tensors(std::shared_ptr<const ckpt::GgufFile> file, Dtype as, ModelSour
     SF_CHECK(tensor->shape == p.shape, Exit::kData, "tensor \"{}\" has shape {}, the metadata wants {}", name,
              to_string(tensor->shape), to_string(p.shape));
     source.bytes_to_read += tensor->bytes;
-    source.tensors.push_back(
-        dequantised(file, p, *tensor, interleaved_heads(p.name, source.decoder), as, source.bytes_read));
+    source.tensors.push_back(dequantised(file, p, *tensor, interleaved_heads(p.name, source.decoder),
+                                         as.value_or(stored_type(*tensor)), source.bytes_read));
   }
   for (const ckpt::GgufTensor& tensor : file->tensors())
     if (!used.contains(tensor.name)) unexpected.push_back(tensor.name);
@@ -254,7 +255,7 @@ void fill(std::shared_ptr<const ckpt::GgufFile> file, std::optional<Dtype> dtype
   check_metadata(*file, source.decoder);
   source.decoder.stored = dtype.value_or(stored_type(*embedding));
   source.spec = arch::describe(source.decoder);
-  add_tensors(file, source.decoder.stored, source);
+  add_tensors(file, dtype, source);
   text::GgufTokenizer tokenizer = tokenizer_of(metadata);
   SF_CHECK(static_cast<int64_t>(tokenizer.tokens.size()) == source.decoder.vocab, Exit::kData,
            "tokenizer.ggml.tokens holds {} tokens, token_embd.weight has {} rows", tokenizer.tokens.size(),

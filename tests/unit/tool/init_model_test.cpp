@@ -109,6 +109,23 @@ TEST(InitModelGguf, StoresBfloatWhenAsked) {
   EXPECT_EQ(floats_of(open, "model.norm.weight")[0], 5.0f);
 }
 
+TEST(InitModelGguf, EachTensorKeepsItsOwnTypeWhereTheFileMixesThem) {
+  Scratch scratch;
+  GgufBuilder b = gguf_keys();
+  std::string halves;
+  for (int64_t i = 0; i < kVocab * kHidden; ++i) halves += GgufBuilder::raw(float_to_half(1.0f));
+  b.tensor("output.weight", {kHidden, kVocab}, 1, halves);
+  write_atomic(scratch / "m.gguf", add_layers(b).bytes());
+  InitModelOptions o = options(scratch / "m.gguf", scratch / "out");
+  ckpt::Checkpoint made = ckpt::Checkpoint::open(init_model(o));
+  EXPECT_EQ(made.info("lm_head.weight").dtype, Dtype::kF16);
+  EXPECT_EQ(made.info("model.norm.weight").dtype, Dtype::kF32);
+  EXPECT_EQ(made.info("model.embed_tokens.weight").dtype, Dtype::kF32);  // quantised
+  o.out = scratch / "half";
+  o.dtype = Dtype::kF16;
+  EXPECT_EQ(ckpt::Checkpoint::open(init_model(o)).info("model.norm.weight").dtype, Dtype::kF16);
+}
+
 TEST(InitModelGguf, RefusesOtherArchitecturesByName) {
   Scratch scratch;
   GgufBuilder builder = gguf_keys("mamba");
