@@ -237,7 +237,8 @@ Rule math_rule(const RuleOptions& options) {
        .version = 2,
        .tables = math_lexer_tables() + refusal_table() + fmt::format("allow_unfinished {}\n", options.allow_unfinished),
        .judge = [options](std::string_view gold, const Answer& answer) { return judge(gold, answer, options); },
-       .check_gold = {}});
+       .check_gold = {},
+       .reads_gold = [](std::string_view gold) { return gold_node(gold).has_value(); }});
 }
 
 }  // namespace sf::score

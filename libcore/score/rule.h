@@ -42,7 +42,8 @@ class Rule {
     int version = 1;
     std::string tables;  // every constant that decides a verdict, and the options that are on
     Judge judge;
-    GoldCheck check_gold;  // empty: every gold will do
+    GoldCheck check_gold;                                   // empty: every gold will do
+    std::function<bool(std::string_view)> reads_gold = {};  // empty: every gold is read
   };
   explicit Rule(Parts parts);
 
@@ -52,6 +53,8 @@ class Rule {
   Verdict score(std::string_view gold, const Answer& answer) const { return parts_.judge(gold, answer); }
   // Why `gold` can be no answer of this rule ("not an integer of 0 to 999"), or empty.
   std::string refuses_gold(std::string_view gold) const;
+  // Whether more than the gold's own text can be found equal to it.
+  bool reads_gold(std::string_view gold) const { return !parts_.reads_gold || parts_.reads_gold(gold); }
 
  private:
   Parts parts_;

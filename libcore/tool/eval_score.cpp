@@ -24,6 +24,7 @@
 namespace sf::tool {
 namespace {
 
+constexpr size_t kNamedGolds = 3;
 constexpr size_t kExplained = 400;  // bytes shown on each side of the span
 
 // Options of `score` that have no part in --explain, and those that only a file of verdicts or a record keeps.
@@ -52,6 +53,7 @@ class Scoring {
     found_ = read_answers(invocation_, file_, half_, book_,
                           [&](score::AnswerRow row, size_t question) { judge(std::move(row), question); });
     check_golds();
+    say_unread_golds();
     check_step();
     say_given_up();
     SF_CHECK(!judged_.empty(), Exit::kData, "{}: holds no answer", file_.string());
@@ -103,6 +105,21 @@ class Scoring {
     for (; checked_ < book_.size(); ++checked_) {
       check_gold(rule_, book_.questions()[checked_]);
     }
+  }
+
+  // Golds that only their own text equals: every other answer is wrong there, right or not.
+  void say_unread_golds() const {
+    size_t count = 0;
+    std::vector<std::string> first;
+    for (size_t i = first_; i < std::min(last_, book_.size()); ++i) {
+      const score::Question& question = book_.questions()[i];
+      if (rule_.reads_gold(question.gold)) continue;
+      if (count++ < kNamedGolds) first.push_back(question.id);
+    }
+    if (count > 0)
+      invocation_.warn(fmt::format("rule {} cannot read {} of {} golds, of {}{}: only their own text is correct there",
+                                   rule_.name(), count, std::min(last_, book_.size()) - first_, fmt::join(first, ", "),
+                                   count > first.size() ? ", ..." : ""));
   }
 
   void judge(score::AnswerRow row, size_t question) {
