@@ -38,6 +38,8 @@ constexpr std::array<std::string_view, 16> kUnits = {"degrees", "degree", "units
                                                      "dollars", "cents",  "square", "inches",  "feet", "meters",
                                                      "cm",      "people", "miles",  "integers"};
 
+constexpr std::array<std::string_view, 3> kNoEquality = {"\\not", "<", ">"};  // before an equals sign
+
 // End of the {...} that opens at `open`, or npos.
 size_t closing_brace(std::string_view text, size_t open) {
   int depth = 0;
@@ -100,6 +102,12 @@ void strip_tail(std::string& text) {
   }
 }
 
+// "n = 12", not "n \not= 12" or "n >= 12".
+bool states_equality(std::string_view text, size_t equal) {
+  std::string_view before = trimmed(text.substr(0, equal));
+  return std::ranges::none_of(kNoEquality, [&](std::string_view sign) { return before.ends_with(sign); });
+}
+
 // One round of normalisation; rounds repeat until nothing changes.
 std::string simpler(std::string text) {
   for (const auto& [from, to] : kCharacters) replace_all(text, from, to);
@@ -110,7 +118,8 @@ std::string simpler(std::string text) {
   strip_pairs(text);
   text = std::string(trimmed(text));
   strip_tail(text);
-  if (size_t equal = text.rfind('='); equal != std::string::npos) text.erase(0, equal + 1);
+  if (size_t equal = text.rfind('='); equal != std::string::npos && states_equality(text, equal))
+    text.erase(0, equal + 1);
   replace_all(text, "{,}", ",");
   if (thousands(text)) remove_all(text, ",");
   return std::string(trimmed(text));
@@ -258,6 +267,7 @@ std::string tables(const RuleOptions& options) {
   text += fmt::format("removed {}\nwrappers {}\nunits {}\n", fmt::join(kRemoved, " "), fmt::join(kWrappers, " "),
                       fmt::join(kUnits, " "));
   for (const auto& [open, close] : kPairs) text += fmt::format("pair {} {}\n", open, close);
+  text += fmt::format("no equality {}\n", fmt::join(kNoEquality, " "));
   return text + refusal_table() +
          fmt::format("allow_unfinished {}\nlast_number {}\n", options.allow_unfinished, options.last_number);
 }
@@ -277,7 +287,7 @@ AimeValue aime_value(std::string_view candidate) {
 
 Rule aime_rule(const RuleOptions& options) {
   return Rule({.name = "aime-v1",
-               .version = 1,
+               .version = 2,
                .tables = tables(options),
                .judge = [options](std::string_view gold, const Answer& answer) { return judge(gold, answer, options); },
                .check_gold = [](std::string_view gold) -> std::string {

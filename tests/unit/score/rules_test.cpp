@@ -98,6 +98,14 @@ TEST(Aime, RefusesGoldsThatNoAnswerCanBe) {
   EXPECT_NE(rule.refuses_gold("\\frac{1}{2}"), "");
 }
 
+TEST(Aime, OnlyAnEqualityStatesWhatIsRightOfIt) {
+  Rule rule = make_rule("aime-v1");
+  for (const char* no : {"\\boxed{\\not= 12}", "\\boxed{n \\not = 12}", "\\boxed{\\neq 12}", "\\boxed{n >= 12}"})
+    EXPECT_EQ(verdict_text(rule, "12", no), "wrong:not_an_integer") << no;
+  for (const char* yes : {"\\boxed{n = 12}", "\\boxed{1\\,2}", "\\boxed{1~2}", "\\boxed{1\\;2}", "\\boxed{1\\!2}"})
+    EXPECT_EQ(verdict_text(rule, "12", yes), "correct:equal") << yes;
+}
+
 // Stated by running the grader itself.
 TEST(Dapo, NormalFormsAreTheGradersOwn) {
   const std::vector<std::pair<std::string, std::string>> kForms = {{"x = 5", "5"},
@@ -200,7 +208,7 @@ TEST(Rules, DigestsNameEveryTableAndOption) {
 // A digest that changes names another rule: raise the rule's version with it, or published verdicts lose their meaning.
 TEST(Rules, TablesOfAVersionStayAsTheyAre) {
   const std::vector<std::tuple<std::string, int, std::string>> kVersions = {
-      {"aime-v1", 1, "d94f1ae878d2"},
+      {"aime-v1", 2, "b99ed4c5e3c8"},
       {"math", 2, "d75734f7d63f"},
       {"exact", 1, "d84951ef0afd"},
       {"gsm8k", 1, "202128d8d357"},
