@@ -6,11 +6,22 @@
 
 namespace sf {
 
-Error::Error(Exit code, std::string message) : code_(code), message_(std::move(message)), full_(message_) {}
+namespace {
+
+// what() ends at a NUL, and data may hold some.
+std::string without_nul(std::string text) {
+  for (size_t at = text.find('\0'); at != std::string::npos; at = text.find('\0', at)) text.replace(at, 1, "\\x00");
+  return text;
+}
+
+}  // namespace
+
+Error::Error(Exit code, std::string message)
+    : code_(code), message_(without_nul(std::move(message))), full_(message_) {}
 Error::~Error() = default;
 
 void Error::add_context(std::string_view where) {
-  full_ = fmt::format("{}: {}", where, full_);
+  full_ = without_nul(fmt::format("{}: {}", where, full_));
 }
 
 std::string errno_text(int number) {

@@ -127,8 +127,15 @@ bool prompt_opens_thinking(std::string_view prompt) {
   return trimmed_ascii(prompt).ends_with("<think>");
 }
 
-bool cut_of(const Columns& row) {
-  return row.text(row.one(kFinishes, equal)) == "length";
+// How answers end; a length limit cuts them.
+constexpr std::array<std::string_view, 12> kEnds = {"",          "stop",          "length",         "eos",
+                                                    "eos_token", "stop_sequence", "end_turn",       "tool_calls",
+                                                    "tool_call", "function_call", "content_filter", "abort"};
+
+void set_finish(AnswerRow& answer, const Columns& row) {
+  std::string finish = row.text(row.one(kFinishes, equal)).value_or("");
+  answer.cut = finish == "length";
+  if (std::ranges::find(kEnds, finish) == kEnds.end()) answer.finish = std::move(finish);
 }
 
 int64_t tokens_of(const Columns& row) {
@@ -192,10 +199,10 @@ AnswerRow verl_answer(const Columns& row, size_t line) {
   const std::string input = *row.text(row.first({"input"}));
   AnswerRow answer{.id = id_of(row, "input-" + sha256_hex(input).substr(0, 16)),
                    .text = *row.text(row.first({"output"})),
-                   .cut = cut_of(row),
                    .opened_thinking = prompt_opens_thinking(input),
                    .tokens = tokens_of(row),
                    .step = step_of(row)};
+  set_finish(answer, row);
   answer.asked = input;
   answer.line = line;
   if (auto gold = gold_of(row, {"gts", "ground_truth"}))
@@ -253,9 +260,9 @@ std::vector<AnswerRow> answers_of(const Json& json, size_t line, std::string_vie
   row.note_unknown(is_known, unknown);
   AnswerRow answer{.id = id_of(row, std::to_string(line), &unknown),
                    .sample = row.whole(row.one(kSamples, equal), kMost),
-                   .cut = cut_of(row),
                    .tokens = tokens_of(row),
                    .step = step_of(row)};
+  set_finish(answer, row);
   answer.line = line;
   const bool is_answer = lowered(answer_text(row, answer.id, answer.text).name) == "answer";
   if (const Column prompt = asked_of(row, kTexts)) answer.asked = asked_words(row, prompt);

@@ -31,6 +31,7 @@ struct AnswerRow {
   std::string text;
   bool cut = false;              // finish (or finish_reason) is "length"
   bool opened_thinking = false;  // the prompt ended with <think>
+  std::string finish;            // what finish says, where that is no end known here
   int64_t tokens = -1;           // -1: not said
   std::optional<int64_t> step;
   std::optional<Question> question;  // what the row itself says of its question

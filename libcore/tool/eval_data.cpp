@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -90,6 +91,13 @@ class AnswerReader {
       warn(invocation_, fmt::format("{}:{}: brings another text of question {} than --questions has, and so do {} more "
                                     "answers; were they made for other questions?",
                                     file_.string(), first_other_, other_id_, others_ - 1));
+    if (!ends_.empty()) {
+      std::vector<std::string> ends;
+      for (const auto& [end, count] : ends_) ends.push_back(fmt::format("{} ({})", end, count));
+      warn(invocation_,
+           fmt::format("{}: ends of answers that are not known here, taken as not cut by the length limit: {}",
+                       file_.string(), fmt::join(ends, ", ")));
+    }
     result.steps.assign(steps_.begin(), steps_.end());
     return result;
   }
@@ -127,6 +135,7 @@ class AnswerReader {
     if (filter_.empty()) filter_ = row.filter;
     if (row.filter != filter_) return;  // the harness writes each answer once for every filter
     if (row.step) steps_.insert(*row.step);
+    if (!row.finish.empty()) ++ends_[row.finish];
     const size_t question = question_of(row);
     take(std::move(row), question);
   }
@@ -137,6 +146,7 @@ class AnswerReader {
   const bool given_;
   std::string filter_, other_id_;
   std::set<int64_t> steps_;
+  std::map<std::string, size_t> ends_;   // that are not known here, and how often
   size_t others_ = 0, first_other_ = 0;  // answers that bring another text; the first one's line
 };
 
