@@ -68,6 +68,18 @@ bool is_own(std::string_view key) {
   return key == "shard" || key == "answers" || key == "answers_digest";
 }
 
+// Answers without facts say nothing of how they were made: then only shards of one file belong together. A shard
+// without questions has no answers that could be others'.
+void require_one_file(const Part& a, const Part& b) {
+  if (a.scores.header.find("facts") || a.scores.answers.empty() || b.scores.answers.empty()) return;
+  const std::string one = a.scores.header.get_string("answers_digest", ""),
+                    other = b.scores.header.get_string("answers_digest", "");
+  SF_CHECK(one == other, Exit::kProtocol,
+           "{} and {} cannot be merged: they judge different files of answers ({:.16} and {:.16}), and nothing says "
+           "that these belong together; put the answers into one file and score its shards",
+           a.file(), b.file(), one, other);
+}
+
 // kProtocol naming the first thing that one part says and the other does not, or otherwise.
 void require_one_set(const Part& a, const Part& b) {
   for (const Part* part : {&a, &b})
@@ -84,8 +96,10 @@ Json whole_header(const std::vector<Part>& parts) {
   Json header = Json::object();
   int64_t answers = 0;
   std::string digests;
+  const auto first = std::ranges::find_if(parts, [](const Part& part) { return !part.scores.answers.empty(); });
   for (const Part& part : parts) {
     require_one_set(parts[0], part);
+    if (first != parts.end()) require_one_file(*first, part);
     answers += std::ssize(part.scores.answers);
     digests += part.scores.header.get_string("answers_digest", "");
   }
