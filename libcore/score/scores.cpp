@@ -19,6 +19,14 @@ std::string Scores::label() const {
   return header.get_string("rule", "");
 }
 
+std::string Scores::coverage() const {
+  const int64_t answered = std::ssize(ids), all = header.get_int("questions", answered);
+  std::string shard = header.get_string("shard", "");
+  if (shard.empty() && answered == all) return "";
+  if (const size_t slash = shard.find('/'); slash != std::string::npos) shard.replace(slash, 1, " of ");
+  return fmt::format("{}{} of {} questions", shard.empty() ? "" : "shard " + shard + ", ", answered, all);
+}
+
 std::string line_of(const ScoredAnswer& answer, const std::string& id, const Span& span, std::string_view reason) {
   Json row = Json::object().set("id", id).set("sample", int64_t{answer.sample});
   row.set("outcome", name_of(answer.outcome));

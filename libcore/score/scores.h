@@ -28,6 +28,8 @@ struct Scores {
   Json header;         // v, rule, rule_version, rule_digest, questions_digest, questions, shard, label, step, ...
   std::vector<std::string> ids;  // questions in order
   std::vector<ScoredAnswer> answers;
+  // What part of its questions it holds, "1 of 2 questions" or "shard 0 of 3, 1 of 3 questions"; empty: all of them.
+  std::string coverage() const;
   std::string label() const;  // header's label, else "step N", else the rule's name
 };
 

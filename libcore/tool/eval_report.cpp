@@ -113,7 +113,7 @@ void add_facts(report::EvalPage& page, const EvalSeries& series) {
 // The headline is an original's: a re-evaluation stands beside it, never in its place.
 const EvalEntry& last_original(const EvalSeries& series) {
   for (size_t i = series.entries.size(); i-- > 0;)
-    if (!series.entries[i].again) return series.entries[i];
+    if (!series.entries[i].again && (i > 0 || !series.outside)) return series.entries[i];
   return series.entries.back();
 }
 
@@ -127,9 +127,10 @@ report::EvalPage page_of_series(const EvalSeries& series, const Agreement& agree
   report::EvalPage page;
   page.title = title;
   const EvalEntry& last = last_original(series);
-  page.subtitle =
-      fmt::format("rule {} version {}, {} questions, {}", header_text(last.scores, "rule"),
-                  header_text(last.scores, "rule_version"), thousands(last.summary.questions), count_text(series));
+  const std::string part = last.scores.coverage();
+  page.subtitle = fmt::format(
+      "rule {} version {}, {}, {}", header_text(last.scores, "rule"), header_text(last.scores, "rule_version"),
+      part.empty() ? thousands(last.summary.questions) + " questions" : part, count_text(series));
   page.columns = series_columns(series);
   page.questions = series.entries[series.reference].scores.ids;
   for (size_t i = 0; i < score::kOutcomes; ++i) {
@@ -185,8 +186,9 @@ void show(app::Invocation& invocation, const std::vector<std::string>& lines, co
   say_lines(invocation, lines);
 }
 
-int passes(app::Invocation& invocation, double rate) {
+int passes(app::Invocation& invocation, double rate, const std::string& part = "") {
   if (!invocation.has("fail-under")) return 0;
+  if (!part.empty()) invocation.warn(fmt::format("--fail-under looks at {} alone", part));
   double least = share_option(invocation, "fail-under");
   if (rate >= least) return 0;
   invocation.warn(fmt::format("pass@1 {:.4f} is under --fail-under {}", rate, invocation.get("fail-under")));
@@ -264,20 +266,45 @@ int report_verdicts(app::Invocation& invocation, const std::filesystem::path& pa
     json.set("agreement", std::move(rows));
   }
   show(invocation, lines, json);
-  return passes(invocation, last_original(series).summary.rate);
+  return passes(invocation, last_original(series).summary.rate, last_original(series).scores.coverage());
 }
 
+namespace {
+
+// What `compare` compares, the reference first: the file of --against, which is not compared with itself where it lies
+// in the directory of the others; or one of the others, named by label or step.
+std::vector<score::Scores> compared(const app::Invocation& invocation) {
+  const std::filesystem::path against = invocation.get("against"), path = invocation.positional().front();
+  const bool repair = invocation.has("repair");
+  std::error_code ignored;
+  std::vector<score::Scores> others = read_all_scores(path, repair), files;
+  if (!std::filesystem::exists(against, ignored)) {
+    auto named = std::ranges::find_if(others, [&](const score::Scores& scores) {
+      return scores.label() == against || scores.label() == "step " + against.string();
+    });
+    if (named != others.end()) {
+      std::rotate(others.begin(), named, named + 1);
+      return others;
+    }
+  }
+  files = read_all_scores(against, repair);
+  SF_CHECK(files.size() == 1, Exit::kUsage, "--against {} holds {} files of verdicts; name one", against.string(),
+           files.size());
+  for (score::Scores& scores : others)
+    if (others.size() == 1 || !std::filesystem::equivalent(scores.origin, files[0].origin, ignored))
+      files.push_back(std::move(scores));
+  return files;
+}
+
+}  // namespace
+
 int eval_compare(app::Invocation& invocation) {
-  std::vector<score::Scores> files = read_all_scores(invocation.get("against"), invocation.has("repair"));
-  SF_CHECK(files.size() == 1, Exit::kUsage, "--against {} holds {} files of verdicts; name one",
-           invocation.get("against"), files.size());
   say_passed_over(invocation, invocation.positional().front());
-  for (score::Scores& scores : read_all_scores(invocation.positional().front(), invocation.has("repair")))
-    files.push_back(std::move(scores));
+  std::vector<score::Scores> files = compared(invocation);
   files[0].header.set("label", files[0].label() + " (reference)");
-  EvalSeries series = series_of(std::move(files), "");
+  EvalSeries series = series_of(std::move(files), "", true);
   show(invocation, series_lines(series, columns()), series_json(series));
-  return passes(invocation, last_original(series).summary.rate);
+  return passes(invocation, last_original(series).summary.rate, last_original(series).scores.coverage());
 }
 
 }  // namespace sf::tool

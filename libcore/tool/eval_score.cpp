@@ -56,7 +56,8 @@ class Scoring {
     say_unread_golds();
     check_step();
     say_given_up();
-    SF_CHECK(!judged_.empty(), Exit::kData, "{}: holds no answer", file_.string());
+    SF_CHECK(!judged_.empty() || (invocation_.has("shard") && first_ == last_), Exit::kData, "{}: holds no answer{}",
+             file_.string(), invocation_.has("shard") ? " of shard " + invocation_.get("shard") : "");
     std::stable_sort(judged_.begin(), judged_.end(), [](const Judged& a, const Judged& b) {
       return std::pair(a.answer.question, a.answer.sample) < std::pair(b.answer.question, b.answer.sample);
     });
@@ -378,7 +379,10 @@ int eval_score(app::Invocation& invocation) {
                                   fmt::format("verl @{}", line.n), line.best, line.worst, line.majority));
     say_lines(invocation, lines);
   }
-  if (summary.rate >= least) return 0;
+  const std::string part = scores.coverage();
+  if (invocation.has("fail-under") && !part.empty())
+    invocation.warn(fmt::format("--fail-under looks at {} alone", part));
+  if (summary.rate >= least || summary.answers == 0) return 0;
   invocation.warn(fmt::format("pass@1 {:.4f} is under --fail-under {}", summary.rate, invocation.get("fail-under")));
   return static_cast<int>(Exit::kNo);
 }

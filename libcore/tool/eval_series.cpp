@@ -43,10 +43,14 @@ std::string points(double share) {
   return fmt::format("{:+.1f}", 100 * share);
 }
 
-void check_originals(const std::vector<EvalEntry>& entries) {
+bool is_original(const EvalSeries& series, const EvalEntry& entry) {
+  return entry.step && !entry.again && !(series.outside && &entry == &series.entries[0]);
+}
+
+void check_originals(const EvalSeries& series) {
   std::map<int64_t, std::string> originals;  // the files
-  for (const EvalEntry& entry : entries) {
-    if (!entry.step || entry.again) continue;
+  for (const EvalEntry& entry : series.entries) {
+    if (!is_original(series, entry)) continue;
     auto [at, is_new] = originals.emplace(*entry.step, entry.scores.origin);
     SF_CHECK(is_new || fault("tool.replace_original"), Exit::kData,
              "{} and {} both claim step {}; score the later one with --again, so that it stands beside the first",
@@ -54,25 +58,28 @@ void check_originals(const std::vector<EvalEntry>& entries) {
   }
 }
 
-const EvalEntry* highest(const std::vector<EvalEntry>& entries) {
+const EvalEntry* highest(const EvalSeries& series) {
   const EvalEntry* best = nullptr;
-  for (const EvalEntry& entry : entries)
-    if (entry.step && !entry.again && (!best || entry.summary.rate > best->summary.rate)) best = &entry;
+  for (const EvalEntry& entry : series.entries)
+    if (is_original(series, entry) && (!best || entry.summary.rate > best->summary.rate)) best = &entry;
   return best;
 }
 
 void add_notes(EvalSeries& series) {
+  for (const EvalEntry& entry : series.entries)
+    if (const std::string part = entry.scores.coverage(); !part.empty())
+      series.notes.push_back(fmt::format("{} is of {} alone", entry.label, part));
   size_t comparisons = series.entries.size() - 1;
   if (comparisons == 0) return;
   series.notes.push_back(
       fmt::format("paired by question against {}: sign-flip test, bootstrap over questions, seed {}; p adjusted (Holm) "
                   "for {} comparison{}",
                   series.entries[series.reference].label, kSeed, comparisons, comparisons == 1 ? "" : "s"));
-  const EvalEntry* best = highest(series.entries);
+  const EvalEntry* best = highest(series);
   const EvalEntry* last = nullptr;
   size_t originals = 0;
   for (const EvalEntry& entry : series.entries)
-    if (entry.step && !entry.again) last = &entry, ++originals;
+    if (is_original(series, entry)) last = &entry, ++originals;
   if (!best || !last || originals < 3) return;
   if (best == last) {
     series.notes.push_back(fmt::format("{} is the last and the highest of {} checkpoints", last->label, originals));
@@ -87,10 +94,13 @@ void add_notes(EvalSeries& series) {
 
 }  // namespace
 
-EvalSeries series_of(std::vector<score::Scores> files, const std::string& against) {
+EvalSeries series_of(std::vector<score::Scores> files, const std::string& against, bool outside) {
   SF_CHECK(!files.empty(), Exit::kData, "there are no verdicts to report");
   EvalSeries series;
+  series.outside = outside;
   for (score::Scores& scores : files) {
+    SF_CHECK(!scores.answers.empty(), Exit::kData,
+             "{}: holds no verdict, as a shard without questions; merge the shards", scores.origin);
     score::require_comparable(series.entries.empty() ? scores : series.entries[0].scores, scores);
     EvalEntry entry;
     entry.label = scores.label();  // as it is; whoever shows it writes out what it must not do
@@ -101,7 +111,7 @@ EvalSeries series_of(std::vector<score::Scores> files, const std::string& agains
     entry.scores = std::move(scores);
     series.entries.push_back(std::move(entry));
   }
-  check_originals(series.entries);
+  check_originals(series);
   if (!against.empty()) {
     auto found = std::find_if(series.entries.begin(), series.entries.end(),
                               [&](const EvalEntry& entry) { return entry.label == against; });
@@ -200,6 +210,8 @@ Json series_json(const EvalSeries& series) {
   Json list = Json::array();
   for (const EvalEntry& entry : series.entries) {
     Json one = Json::object().set("label", entry.label).set("step", entry.step ? Json(*entry.step) : Json());
+    const std::string part = entry.scores.coverage();
+    one.set("part", part.empty() ? Json() : Json(part));
     one.set("again", entry.again).set("summary", entry.summary.to_json());
     if (entry.paired) {
       const score::Paired& test = *entry.paired;

@@ -25,12 +25,13 @@ struct EvalEntry {
 struct EvalSeries {
   std::vector<EvalEntry> entries;
   size_t reference = 0;
+  bool outside = false;            // the first entry is compared with, but none of the series: its step may occur twice
   std::vector<std::string> notes;  // what the numbers do and do not show
 };
 
 // kProtocol if rules or questions differ; kData if the questions answered differ, or if two files claim to be the
-// original of one step. `against`: label of the reference, else the first entry.
-EvalSeries series_of(std::vector<score::Scores> files, const std::string& against);
+// original of one step, or if one holds no verdict. `against`: label of the reference, else the first entry.
+EvalSeries series_of(std::vector<score::Scores> files, const std::string& against, bool outside = false);
 
 std::vector<std::string> series_columns(const EvalSeries& series);
 std::vector<std::string> series_cells(const EvalSeries& series, const EvalEntry& entry);

@@ -12,7 +12,7 @@ sf-eval report -q shards/part1; echo $?
 head -c -9 whole >shards/part1
 sf-eval merge -q shards -o out.jsonl; echo $?
 sf-eval compare -q shards/part1 --against shards/part1; echo $?
-sf-eval report -q shards/part1 --repair | tail -n 1
+sf-eval report -q shards/part1 --repair | tail -n 2
 sed 1s,0/2,1/2, shards/part0 >shards/part1
 sf-eval merge -q shards -o out.jsonl; echo $?
 rm shards/part0

@@ -61,6 +61,11 @@ TEST(Series, TwoOriginalsOfOneStepAreRefused) {
             std::string::npos);
 }
 
+TEST(Series, AReferenceFromOutsideMayClaimAStepOfTheSeries) {
+  EvalSeries series = series_of({verdicts(10, 11), verdicts(0, 5), verdicts(10, 12)}, "", true);
+  EXPECT_EQ(series.entries[2].paired->up, 1);
+}
+
 TEST(Series, AReEvaluationStandsBesideTheOriginal) {
   EvalSeries series = series_of({verdicts(0, 11), verdicts(10, 11), verdicts(10, 12, R"(,"again":true)")}, "");
   std::string text = all(series_lines(series, 0));
