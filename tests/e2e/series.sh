@@ -44,6 +44,13 @@ for part in 1 0; do series --nth 2 --shard $part/2 -o parts >out 2>err || { cat 
 [ "$(cat out)" = "$(ls parts/*.jsonl)" ] || { cat out; die "the parts were not merged"; }
 cmp <(tail -n +2 parts/step-3-*.jsonl) <(tail -n +2 evals/step-3-*.jsonl) || die "parts give other rows"
 
+# More parts than questions: the empty ones are made and merged too.
+head -n 1 questions.jsonl >one.jsonl
+for part in 0 1; do
+  sf-eval checkpoints tuned -c eval.toml --questions one.jsonl --nth 2 --shard $part/2 -o few >out 2>err || { cat err; die "part $part of one question"; }
+done
+[ "$(cat out)" = "$(ls few/*.jsonl)" ] && [ "$(wc -l <out)" = 1 ] || { cat out; die "an empty part was not merged"; }
+
 # Watching from before the run begins: the same verdicts, each once, and an end of its own.
 sf-eval watch watched -c eval.toml --questions questions.jsonl -o seen --idle 8 >paths 2>watch.err & pid=$!
 train -o watched >/dev/null 2>err || { cat err; die "train beside watch"; }
