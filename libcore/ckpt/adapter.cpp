@@ -12,6 +12,17 @@
 namespace sf::ckpt {
 namespace {
 
+// PEFT adapts an embedding and a head too, or saves them whole.
+void refuse_tables(std::span<const std::string> left) {
+  std::vector<std::string> tables;
+  for (const std::string& name : left)
+    if (name.find(".embed_tokens.") != std::string::npos || name.find(".lm_head.") != std::string::npos)
+      tables.push_back(name);
+  SF_CHECK(tables.empty(), Exit::kConfig,
+           "an adapter of the embedding or the head is not supported: {}; adapt linear layers of blocks only",
+           listed(tables));
+}
+
 void check_tensors(const Checkpoint& files, std::span<const arch::Adapter> adapters) {
   std::vector<std::string> missing, misshapen, left;
   std::set<std::string, std::less<>> known;
@@ -25,6 +36,7 @@ void check_tensors(const Checkpoint& files, std::span<const arch::Adapter> adapt
   }
   for (const std::string& name : files.names())
     if (!known.contains(name)) left.push_back(name);
+  refuse_tables(left);
   std::vector<std::string> faults;
   auto say = [&](const std::vector<std::string>& names, std::string_view what) {
     if (!names.empty()) faults.push_back(fmt::format("{} tensors {}: {}", names.size(), what, listed(names)));

@@ -14,8 +14,8 @@ namespace sf::ckpt {
 class AdapterFiles {
  public:
   // kData naming tensors that are missing, left over or misshapen for `spec`, the target's description, or whose bytes
-  // are not those that the manifest, if there is one, describes; kConfig for
-  // settings that mean nothing here; kNoInput if there are no such files.
+  // are not those that the manifest, if there is one, describes; kConfig for tensors
+  // of the embedding or the head, and settings that mean nothing here; kNoInput if there are no such files.
   static AdapterFiles open(const std::filesystem::path& dir, const arch::ModelSpec& spec);
 
   const Checkpoint& files() const { return files_; }

@@ -77,14 +77,25 @@ TEST(AdapterFiles, HowAParameterIsCutChangesNoBit) {
   EXPECT_EQ(whole, parts);
 }
 
+TEST(AdapterFiles, TensorsOfTheEmbeddingOrTheHeadAreNotSupported) {
+  for (const char* name : {"base_model.model.lm_head.lora_A.weight", "base_model.model.lm_head.weight",
+                           "base_model.model.model.embed_tokens.lora_embedding_A"}) {
+    Case c;
+    Named named = tensors();
+    named.emplace_back(name, values({1, 1}, {1}));
+    std::string why = refusal(Exit::kConfig, [&] { c.open(named); });
+    EXPECT_TRUE(says(why, std::string("is not supported: ") + name));
+  }
+}
+
 TEST(AdapterFiles, EverythingThatIsMissingMisshapenOrLeftOverIsNamedAtOnce) {
   Case c;
   Named wrong = tensors();
   wrong[0].second = values({1, 2}, {1, 2});
-  wrong[1].first = "base_model.model.lm_head.lora_B.weight";
+  wrong[1].first = "base_model.model.model.layers.9.lora_B.weight";
   std::string why = refusal(Exit::kData, [&] { c.open(wrong); });
   for (const char* part : {"1 tensors are missing: base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight",
-                           "lora_A.weight is [1, 2], wanted [2, 2]", "lm_head.lora_B.weight"})
+                           "lora_A.weight is [1, 2], wanted [2, 2]", "layers.9.lora_B.weight"})
     EXPECT_NE(why.find(part), std::string::npos) << why;
 }
 
