@@ -30,6 +30,8 @@ ModelSource open_source(const InitModelOptions& options) {
   SF_CHECK(ckpt::GgufFile::is_gguf(source), Exit::kData,
            "{} is neither a GGUF file nor a directory; for safetensors give the directory that holds config.json",
            source.string());
+  SF_CHECK(options.tied_from.empty(), Exit::kUsage,
+           "--tied-from {}: a GGUF file stores one tensor of two that are tied; leave it out", options.tied_from);
   return source_from_gguf(source, options.dtype);
 }
 

@@ -73,6 +73,15 @@ bool equal_bytes(const StoredTensor& a, const StoredTensor& b) {
   return a.type == b.type && a.shape == b.shape && compare_values(a, b, std::nullopt).differ == 0;
 }
 
+void check_winner(const arch::ModelSpec& spec, const std::string& winner) {
+  std::vector<std::string> known;
+  for (const arch::Alias& alias : spec.aliases)
+    for (const std::string& name : {alias.of, alias.name}) known.push_back(name);
+  SF_CHECK(winner.empty() || std::find(known.begin(), known.end(), winner) != known.end(), Exit::kUsage,
+           "--tied-from {} is no tied tensor of this model; known: {}", winner,
+           known.empty() ? "none, its config.json ties nothing" : listed(known));
+}
+
 // A tied model that stores both names keeps one. Equal bytes under both: no matter which. Which wins otherwise is not
 // ours to guess.
 void choose_tied(TensorSet& from, const arch::ModelSpec& spec, const std::string& winner) {
@@ -204,6 +213,7 @@ ModelSource source_from_directory(const fs::path& given, std::optional<Dtype> dt
   }
   ckpt::end_ids_of(dir, source.decoder);  // refuses one that is no token
   source.spec = arch::describe(source.decoder);
+  check_winner(source.spec, tied_from);
   fuse_experts(from, source.spec);
   check_tensors(from, source.spec);
   note_assumed(arch::assumed(config, source.decoder), source);

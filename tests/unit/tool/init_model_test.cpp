@@ -207,6 +207,14 @@ TEST(InitModelHf, OfTwoTiedTensorsThatDifferTheOneAskedForCounts) {
   }
 }
 
+TEST(InitModelHf, ANameThatIsNotTiedCannotCount) {
+  Scratch scratch;
+  InitModelOptions o = options(tiny_model(scratch), scratch / "out");
+  o.tied_from = "nonsense";
+  std::string why = refusal(Exit::kUsage, [&] { init_model(o); });
+  EXPECT_TRUE(says(why, "nonsense is no tied tensor of this model; known: model.embed_tokens.weight, lm_head.weight"));
+}
+
 TEST(InitModelHf, ATiedHeadStoredWithTheEmbeddingsBytesIsDropped) {
   Scratch scratch;
   Json config = tiny_config(true);
