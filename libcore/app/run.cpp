@@ -255,6 +255,7 @@ void check_values(const Parsed& parsed) {
 
 int run_verb(const Command& command, Parsed parsed, const std::vector<std::string>& arguments) {
   const Verb& verb = *parsed.verb;
+  signal(SIGXFSZ, SIG_IGN);  // before the ranks' memory is made: a file-size limit is an error, told like a full disk
   Environment environment = copy_of_environment();
   CallSetup setup{.command = &command, .parsed = std::move(parsed), .command_line = shell_quoted(arguments)};
   check_values(setup.parsed);

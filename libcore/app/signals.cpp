@@ -110,7 +110,6 @@ void install_signals(const std::string& prefix, Early early) {
   handle(SIGUSR2, on_publish);
   handle(SIGQUIT, on_quit);
   handle(SIGPIPE, SIG_IGN);
-  handle(SIGXFSZ, SIG_IGN);  // a file-size limit is an error of write(2), told like a full disk
 }
 
 Stop requested_stop() {

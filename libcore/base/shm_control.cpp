@@ -197,7 +197,7 @@ std::string end_text(const Region& region, int rank) {
     case Life::kLeft:
       return name + " has left the group";
     default:
-      return name;
+      return slot.late.load() != 0 ? name + " is late, the others gave up waiting for it" : name;
   }
 }
 

@@ -68,6 +68,8 @@ std::pair<const shm::Region*, int> SteppedGroup::first_ended() const {
   for (int peer = 0; peer < world_; ++peer) {
     shm::Life life = board_->slot(peer).life.load();
     if (peer != rank_ && life != shm::Life::kAlive && life != shm::Life::kAbsent) return {board_.get(), peer};
+    // One that the steps no longer wait for writes nothing either.
+    if (place_.aside && peer != rank_ && root->slot(root_rank(peer)).late.load() != 0) return {root, root_rank(peer)};
   }
   return {nullptr, -1};
 }

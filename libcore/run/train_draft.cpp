@@ -22,7 +22,7 @@
 namespace sf::run {
 namespace {
 
-constexpr double kDataWait = 600;  // of one position; the stream itself notices a dead producer much sooner
+constexpr double kStreamWait = 600;  // for one position; the stream itself notices a dead producer much sooner
 
 engine::Engine::ReadInterval from_checkpoint(const ckpt::Checkpoint& files, std::string name) {
   return [&files, name](int64_t lo, int64_t hi, std::span<float> to) {
@@ -64,6 +64,7 @@ train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const D
                                    .config = invocation.settings().resolved(),
                                    .numerics = numerics(invocation)};
   options.seed = loop.seed;
+  options.deadline_s = invocation.settings().get_float("engine.call_deadline_s");
   options.keep = loop.keep_checkpoints;
   if (loop.best != "none") options.best = loop.best;
   options.extra = draft.files.manifest().extra;
@@ -129,7 +130,7 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   train::Checkpoints checkpoints(checkpoint_options(invocation, draft, *algorithm, source->contract(), loop_settings));
   std::unique_ptr<train::Objective> objective = algorithm->objective();
   data::Feed feed(*source, algorithm->collate(source->contract().max_length, engine_options.schedule.compute),
-                  kDataWait);
+                  samples.credit_bytes == 0 ? options.call_deadline_s : kStreamWait);
   app::settle_settings(invocation);
   loading.step("buffers", [&] { ckpt::check_buffers(draft.files, spec); });
   loading.step("values", [&] {

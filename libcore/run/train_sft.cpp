@@ -32,7 +32,6 @@ namespace sf::run {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr double kDataWait = 600;  // rows are in memory; what is waited for is a rank that is slower to start
 
 struct Model {
   ckpt::Checkpoint files;
@@ -90,6 +89,7 @@ train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const M
                                    .config = invocation.settings().resolved(),
                                    .numerics = numerics(invocation)};
   options.seed = loop.seed;
+  options.deadline_s = invocation.settings().get_float("engine.call_deadline_s");
   options.keep = loop.keep_checkpoints;
   if (loop.best != "none") options.best = loop.best;
   if (model.adapter) {
@@ -168,7 +168,7 @@ int train_sft(app::Invocation& invocation) {
   auto collate = [&](std::span<const stream::Sample> samples) {
     return data::collate_sft(samples, model.decoder.vocab, contract.max_length);
   };
-  data::Feed feed(*source, collate, kDataWait);
+  data::Feed feed(*source, collate, options.call_deadline_s);  // rows are in memory
   app::settle_settings(invocation);
   loading.step("buffers", [&] { ckpt::check_buffers(model.files, spec); });
   loading.step("values", [&] {

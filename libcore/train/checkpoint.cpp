@@ -24,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 // Writing takes a fifteenth of a processor that steps want too; with less the next checkpoint waits for this one.
 constexpr int kNice = 12;
+constexpr double kFlush = 30;      // seconds that a busy disk takes to say that bytes are there
 constexpr double kSlowest = 50e6;  // bytes a second that a disk takes at least
 
 int64_t step_number(const fs::path& path) {
@@ -130,7 +131,7 @@ void Checkpoints::write(const Shares& shares, const Record& record) {
   try {
     comm::Group& group = *writers_;
     const bool first = group.rank() == 0;
-    const double patience = options_.deadline_s + static_cast<double>(whole_bytes(shares)) / kSlowest;
+    const double patience = options_.deadline_s + kFlush + static_cast<double>(whole_bytes(shares)) / kSlowest;
     const comm::Call call{"writing a checkpoint", Deadline::after(Seconds(patience))};
     std::optional<ckpt::Publisher> publisher;
     std::array<char, 256> dir{};

@@ -46,7 +46,7 @@ struct CheckpointOptions {
   uint64_t seed = 0;
   int64_t keep = 0;         // newest checkpoints kept; 0: all
   std::string best;         // "loss" or "acc": the metric by which RUN/best names one, which stays; empty: none
-  double deadline_s = 600;  // of a wait for another rank, over the time that its bytes take
+  double deadline_s = 120;  // of a wait for another rank, over the time that a disk takes for its bytes
 };
 
 // When a save returns: once this rank's part is copied, or once everything is on disk.

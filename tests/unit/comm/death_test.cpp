@@ -184,6 +184,18 @@ TEST(Ends, WhatIsDoneAsideEndsWithARankThatIsGone) {
   });
 }
 
+TEST(Ends, WhatIsDoneAsideEndsWhereTheStepsGaveUpWaitingForARank) {
+  run_threads(3, [&](Group& group) {
+    std::unique_ptr<Group> aside = group.aside(named("aside"));
+    if (group.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(2));
+    outcome([&] { group.barrier({"step", Deadline::after_ms(200)}); });
+    auto [code, text] = outcome([&] { aside->barrier({"write", Deadline::after_ms(30'000)}); });
+    EXPECT_EQ(code, Exit::kUnavailable);
+    EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+    EXPECT_NE(text.find("late"), std::string::npos) << text;  // before it left
+  });
+}
+
 TEST(Agree, AnErrorOfOneRankIsEveryRanksInTheSameWords) {
   std::vector<std::string> said(3);
   run_threads(3, [&](Group& group) {
