@@ -7,5 +7,6 @@ sf-eval score -q a.jsonl --questions q.jsonl --step 10 -o evals/10.jsonl >/dev/n
 sf-eval compare evals --against evals/0.jsonl
 sf-eval compare evals --against 10 | tail -n 2
 cp evals/0.jsonl other.jsonl
-sf-eval compare evals --against other.jsonl | head -n 2
+sf-eval compare evals --against other.jsonl >table
+head -n 2 table
 sf-eval compare evals --against 20 || echo "$?"
