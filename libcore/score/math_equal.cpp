@@ -234,6 +234,11 @@ std::string unit_of(const Node& node) {
   return unit;
 }
 
+// A prime behind a number says feet or minutes: which of them, a word beside it does not tell.
+bool units_differ(const std::string& one, const std::string& other) {
+  return !one.empty() && !other.empty() && one != other && (one[0] == '\'') == (other[0] == '\'');
+}
+
 bool is_based(const Node& node) {
   return node.kind == Node::kFunction && node.text == "base";
 }
@@ -257,7 +262,7 @@ MathVerdict equal(const Node& first, const Node& second) {
   if (is_scalar(a) && is_scalar(b)) {
     if (is_based(a) || is_based(b)) return equal_based(a, b);
     const std::string one = unit_of(a), other = unit_of(b);
-    if (!one.empty() && !other.empty() && one != other) return kDifferent;
+    if (units_differ(one, other)) return kDifferent;
     MathVerdict same = equal_values(a, b);
     if (same != kEqual && (a.kind == Node::kPercent) != (b.kind == Node::kPercent) &&
         equal_values(without_percent(a), without_percent(b)) == kEqual)

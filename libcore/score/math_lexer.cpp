@@ -128,7 +128,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 75> kMeasure
                                                                                       {"degrees", "degree"},
                                                                                       {"radian", "radian"},
                                                                                       {"radians", "radian"},
-                                                                                      {"mph", "mph"}}};
+                                                                                      {"mph", "mi/h"}}};
 
 template <size_t n>
 bool among(const std::array<std::string_view, n>& list, std::string_view word) {

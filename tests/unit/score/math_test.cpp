@@ -148,11 +148,14 @@ TEST(MathEqual, UnitsThatAreSaidOnBothSidesAreTheSame) {
   expect_equal({{"5\\text{ hours}", "5 hr"},
                 {"5\\text{ cm}^2", "5\\text{ square cm}"},
                 {"5", "5\\text{ cm}"},
+                {"60 mph", "60\\text{ miles per hour}"},
+                {"5'", "5 feet"},
                 {"60\\text{ miles per hour}", "60\\text{ miles}/\\text{hour}"},
                 {"5\\text{ apples and pears}", "5\\text{ cm}"}});
   expect_different({{"5\\text{ hours}", "5\\text{ minutes}"},
                     {"1\\text{ km}", "1\\text{ cm}"},
                     {"5\\text{ cm}^2", "5\\text{ cm}"},
+                    {"5'", "5''"},
                     {"-5 feet", "-5 inches"}});
 }
 
