@@ -100,7 +100,7 @@ void add_engine(std::vector<Key>& keys) {
           word("engine.device", "cpu", {"cpu", "cuda"},
                "where segments are computed; with cuda, shards and optimizer stay in the host's memory"),
           word("engine.kernels", "own", {"own", "plain"},
-               "what computes on the CPU; plain: LibTorch's operators, to compare with (their memory is not planned)"),
+               "what computes on the CPU; plain: LibTorch's operators, whose memory is not planned"),
           whole("engine.threads", 0, 0, 4096,
                 "threads a rank; 0: the CPUs it may use, divided by the ranks on this host"),
           word("engine.mode", "keep", {"keep", "recompute", "offload", "auto"},
