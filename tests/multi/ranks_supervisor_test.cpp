@@ -184,6 +184,17 @@ void outlive(int rank, int fd, bool first_is_alone) {
   comm::make_shm(fd, rank, 2)->barrier(named("load", 8'000));
 }
 
+// What the ranks say once the supervisor is killed, within 5 s.
+std::string after_the_supervisors_death(Ranks& run) {
+  run.line();
+  usleep(50'000);
+  double killed = monotonic_s();
+  kill(run.pid(), SIGKILL);
+  std::string said = run.rest();
+  EXPECT_LT(monotonic_s() - killed, 5) << said;
+  return said;
+}
+
 TEST(Supervisor, ARankThatWaitsForOneThatNeverCameEndsWithTheSupervisor) {
   Ranks run(2, [](int rank, int fd, int pipe) {
     if (rank == 0) Ranks::tell(pipe, "ready");
@@ -194,12 +205,7 @@ TEST(Supervisor, ARankThatWaitsForOneThatNeverCameEndsWithTheSupervisor) {
     }
     return 0;
   });
-  run.line();
-  usleep(50'000);
-  double killed = monotonic_s();
-  kill(run.pid(), SIGKILL);
-  std::string said = run.rest();
-  EXPECT_LT(monotonic_s() - killed, 5) << said;
+  std::string said = after_the_supervisors_death(run);
   EXPECT_NE(said.find("rank 1"), std::string::npos) << said;
   EXPECT_NE(said.find("died; rank 0 waits in load"), std::string::npos) << said;
 }
@@ -237,12 +243,7 @@ TEST(Supervisor, ItsDeathEndsARankThatHasNotMetTheOthers) {
       }
       return 0;
     });
-    run.line();
-    usleep(50'000);
-    double killed = monotonic_s();
-    kill(run.pid(), SIGKILL);
-    std::string said = run.rest();
-    EXPECT_LT(monotonic_s() - killed, 5) << said;
+    std::string said = after_the_supervisors_death(run);
     EXPECT_NE(said.find("has not met the others: its supervisor"), std::string::npos) << said;
   }
 }

@@ -42,6 +42,15 @@ std::map<size_t, Completion> drafted(Target& target, Eagle3Draft& draft, const s
   return all;
 }
 
+void expect_same(const std::map<size_t, Completion>& found, const std::map<size_t, Completion>& wanted) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (const auto& [index, completion] : found) {
+    EXPECT_EQ(completion.ids, wanted.at(index).ids) << index;
+    EXPECT_EQ(completion.finish, wanted.at(index).finish) << index;
+    EXPECT_EQ(completion.least_margin, wanted.at(index).least_margin) << index;
+  }
+}
+
 class Greedy : public testing::TestWithParam<Dtype> {};
 INSTANTIATE_TEST_SUITE_P(Types, Greedy, testing::Values(Dtype::kF32, Dtype::kBF16),
                          [](const auto& type) { return std::string(name_of(type.param)); });
@@ -52,16 +61,12 @@ TEST_P(Greedy, SpeculationGivesThePlainTokens) {
   for (double penalty : {1.0, 1.3}) {
     GenerateOptions options{.sampling = {.repetition_penalty = penalty}, .max_new_tokens = 40, .stop_ids = {4}};
     std::map<size_t, Completion> wanted = plain(target, prompts(7), options);
+    ASSERT_EQ(wanted.size(), 7u);
     for (int64_t batch : {1, 3}) {
       options.batch = batch;
       for (int64_t tokens : {1, 4}) {
         std::map<size_t, Completion> found = drafted(target, draft, prompts(7), options, {tokens});
-        ASSERT_EQ(found.size(), 7u);
-        for (const auto& [index, completion] : found) {
-          EXPECT_EQ(completion.ids, wanted[index].ids) << index;
-          EXPECT_EQ(completion.finish, wanted[index].finish) << index;
-          EXPECT_EQ(completion.least_margin, wanted[index].least_margin) << index;
-        }
+        expect_same(found, wanted);
       }
     }
   }
@@ -123,15 +128,11 @@ TEST_P(Greedy, ATreeGivesThePlainTokens) {
   for (double penalty : {1.0, 1.3}) {
     GenerateOptions options{.sampling = {.repetition_penalty = penalty}, .max_new_tokens = 40, .stop_ids = {4}};
     std::map<size_t, Completion> wanted = plain(target, prompts(7), options);
+    ASSERT_EQ(wanted.size(), 7u);
     for (const Proposals& proposals : {Proposals{1, 3, 4}, Proposals{4, 16, 3}, Proposals{3, 100, 40}}) {
       options.batch = proposals.depth;
       std::map<size_t, Completion> found = drafted(target, draft, prompts(7), options, proposals);
-      ASSERT_EQ(found.size(), 7u);
-      for (const auto& [index, completion] : found) {
-        EXPECT_EQ(completion.ids, wanted[index].ids) << index;
-        EXPECT_EQ(completion.finish, wanted[index].finish) << index;
-        EXPECT_EQ(completion.least_margin, wanted[index].least_margin) << index;
-      }
+      expect_same(found, wanted);
     }
   }
 }

@@ -264,6 +264,20 @@ TEST_P(Kernels, NormGateAndLossAreNearTheirReferences) {
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 4e-7 * (1 + std::abs(want[i])));  // 3 ulp
 }
 
+// Of one row of logits, left in their place.
+void expect_gradients_near(const float* ours, const float* theirs, size_t width, Type type) {
+  for (size_t i = 0; i < width; ++i) {
+    if (type == Type::kF32) {
+      ASSERT_NEAR(ours[i], theirs[i], 1e-7);
+    } else {
+      float a, b;
+      from_bf16(reinterpret_cast<const uint16_t*>(ours) + i, &a, 1);
+      from_bf16(reinterpret_cast<const uint16_t*>(theirs) + i, &b, 1);
+      ASSERT_NEAR(a, b, 1e-3);  // 2^-8 of at most 0.25
+    }
+  }
+}
+
 TEST_P(Kernels, SoftLossIsNearItsReferenceWhereverARowBegins) {
   for (size_t width : {1, 5, 16, 31, 333}) {
     for (Type type : {Type::kF32, Type::kBF16}) {
@@ -289,18 +303,7 @@ TEST_P(Kernels, SoftLossIsNearItsReferenceWhereverARowBegins) {
         EXPECT_NEAR(got[r].loss, want[r].loss, 1e-5);
         EXPECT_NEAR(got[r].acceptance, want[r].acceptance, 1e-6);
         EXPECT_EQ(got[r].argmax, want[r].argmax);
-        for (size_t i = 0; i < width; ++i) {
-          const float* ours = fast.data() + r * width;
-          const float* theirs = slow.data() + r * width;
-          if (type == Type::kF32) {
-            ASSERT_NEAR(ours[i], theirs[i], 1e-7);
-          } else {
-            float a, b;
-            from_bf16(reinterpret_cast<const uint16_t*>(ours) + i, &a, 1);
-            from_bf16(reinterpret_cast<const uint16_t*>(theirs) + i, &b, 1);
-            ASSERT_NEAR(a, b, 1e-3);  // 2^-8 of at most 0.25
-          }
-        }
+        expect_gradients_near(fast.data() + r * width, slow.data() + r * width, width, type);
       }
     }
   }
@@ -347,18 +350,7 @@ TEST_P(Kernels, HardLossIsNearItsReferenceWhereverARowBegins) {
         EXPECT_NEAR(got[r].loss, want[r].loss, 1e-6);
         EXPECT_NEAR(got[r].lse, want[r].lse, 1e-6);
         EXPECT_EQ(got[r].argmax, want[r].argmax);
-        for (size_t i = 0; i < width; ++i) {
-          const float* ours = fast.data() + r * width;
-          const float* theirs = slow.data() + r * width;
-          if (type == Type::kF32) {
-            ASSERT_NEAR(ours[i], theirs[i], 1e-7);
-          } else {
-            float a, b;
-            from_bf16(reinterpret_cast<const uint16_t*>(ours) + i, &a, 1);
-            from_bf16(reinterpret_cast<const uint16_t*>(theirs) + i, &b, 1);
-            ASSERT_NEAR(a, b, 1e-3);  // 2^-8 of at most 0.25
-          }
-        }
+        expect_gradients_near(fast.data() + r * width, slow.data() + r * width, width, type);
       }
     }
   }
