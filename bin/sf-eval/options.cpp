@@ -54,7 +54,7 @@ Verb checkpoints() {
                    "sf-eval checkpoints tuned --nth 0 --shard 1/2 "
                    "--questions aime/questions.jsonl -o evals"},
       .options = series_options(),
-      .settings = {"target", "generate", "eval"},
+      .settings = {"target", "generate", "eval.samples", "eval.system", "eval.prompt", "eval.thinking"},
       .takes_positional = true,
       .positional_help = "RUN  directory of a run",
       .plan = sf::tool::checkpoints_plan,
@@ -75,7 +75,7 @@ Verb watch() {
                    "sf-eval watch tuned --questions aime/questions.jsonl -o evals "
                    "--target target --idle 2"},
       .options = series_options(),
-      .settings = {"target", "generate", "eval"},
+      .settings = {"target", "generate", "eval.samples", "eval.system", "eval.prompt", "eval.thinking"},
       .takes_positional = true,
       .positional_help = "RUN  directory of a run; it may come later",
       .plan = sf::tool::watch_plan,
@@ -105,7 +105,8 @@ Verb generate() {
                    .value = "FILE",
                    .help = "the answers, JSON Lines; finished rows are kept",
                    .letter = 'o'}},
-      .settings = {"target", "generate", "eval", "speculation", "comm"},
+      .settings = {"target", "generate", "eval.samples", "eval.system", "eval.prompt", "eval.thinking", "speculation",
+                   "comm"},
       .plan = sf::tool::generate_plan,
       .tensor_entry = "sf_eval_generate",
       .ranks = true,

@@ -10,13 +10,14 @@ namespace sf::plan {
 
 // What besides the schedule decides the bytes of a run. A rank's own part of each.
 struct Load {
-  int64_t micro_batches = 1;    // of a window, all ranks together
-  uint64_t input_bytes = 0;     // tensors of one collated micro-batch
-  uint64_t work_bytes = 0;      // most that its forward and backward hold at one time besides inputs and the schedule
-  uint64_t constant_bytes = 0;  // tensors that stay from start to end and are not parameters (vocabulary maps)
-  uint64_t sample_bytes = 0;    // samples under way to this rank, outside of tensors
-  int64_t checkpoints = 2;      // kept on disk
-  int ranks_here = 0;           // that share a host's memory; 0: all
+  int64_t micro_batches = 1;      // of a window, all ranks together
+  uint64_t input_bytes = 0;       // tensors of one collated micro-batch
+  uint64_t work_bytes = 0;        // most that its forward and backward hold at one time besides inputs and the schedule
+  uint64_t constant_bytes = 0;    // tensors that stay from start to end and are not parameters (vocabulary maps)
+  uint64_t evaluation_bytes = 0;  // tensors of an evaluation between two steps, beside what is at rest
+  uint64_t sample_bytes = 0;      // samples under way to this rank, outside of tensors
+  int64_t checkpoints = 2;        // kept on disk
+  int ranks_here = 0;             // that share a host's memory; 0: all
 };
 
 // Bytes. Peak: the most in tensors at one time, at rest included. Host: memory of this rank outside of tensors, its

@@ -21,11 +21,11 @@ double number(const Json& record, std::string_view key) {
   return record.get_double(key, kNone);
 }
 
-std::vector<const Record*> steps_of(const std::vector<Record>& records) {
-  std::vector<const Record*> steps;
+std::vector<const Record*> those_of(const std::vector<Record>& records, std::string_view event) {
+  std::vector<const Record*> found;
   for (const Record& record : records)
-    if (record.event == "step") steps.push_back(&record);
-  return steps;
+    if (record.event == event) found.push_back(&record);
+  return found;
 }
 
 struct Column {
@@ -192,8 +192,13 @@ void add_memory(std::vector<Chart>& charts, const std::vector<const Record*>& st
 }  // namespace
 
 std::vector<Chart> charts_of(const std::vector<Record>& records, const std::vector<Json>& acceptance) {
-  std::vector<const Record*> steps = steps_of(records);
+  std::vector<const Record*> steps = those_of(records, "step");
   std::vector<Chart> charts;
+  if (Column served = column(those_of(records, "evaluation"), "acceptance_length"); served.any) {
+    add_curve(charts, records, "served", curve("Served acceptance length", "tokens a verification", served, 0, false),
+              false);
+    charts.back().note = "Held-out prompts, decoded with the draft as it was at that step.";
+  }
   if (Column loss = column(steps, "loss"); loss.any) {
     add_curve(charts, records, "loss", curve("Loss", "per supervised token", loss, 0, true), false);
     charts.back().note = "Each step, and smoothed.";

@@ -9,6 +9,7 @@
 //           skipped; seconds on the rank that writes: time_data_s, time_forward_s, time_backward_s,
 //           time_communication_s, time_optimizer_s; bytes of that rank: memory_at_rest_X and memory_peak_X, X of
 //           predicted and measured
+//   evaluation  held-out prompts decoded with the draft: acceptance_length and its counts; training_X: estimates
 //   end     why the run ended: status, reason
 #pragma once
 #include <filesystem>

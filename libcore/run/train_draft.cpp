@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "ckpt/as_published.h"
 #include "ckpt/buffers.h"
+#include "run/acceptance.h"
 #include "run/device.h"
 #include "run/entry.h"
 #include "run/loading.h"
@@ -101,6 +102,7 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   std::unique_ptr<DraftAlgorithm> algorithm = verb.make(draft, invocation.settings());
   tool::apply_algorithm(invocation.settings(), verb.name, config);
   const tool::LoopSettings loop_settings = tool::apply_loop(invocation.settings());
+  const tool::HeldOut held_out = tool::held_out(invocation, draft);
   arch::ModelSpec spec = algorithm->spec();
   engine::EngineOptions engine_options = apply_engine(invocation, spec, tool::places_of(draft));
   engine_options.device = device;
@@ -114,6 +116,7 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   choose_modes(invocation, *group, engine_options, [&](config::Settings& settings, int world) {
     tool::PlanRequest request = tool::draft_request(settings, family, config, draft.tied(), samples, world);
     tool::place_host_tables(request.options, tool::places_of(draft));
+    request.load.evaluation_bytes = held_out.bytes;
     return request;
   });
   const uint64_t idle_bytes = tensor::resident_bytes();
@@ -144,6 +147,13 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   });
   loading.finish();
   RunReport report(invocation, engine, run, progress.step, options.steps);
+  const Acceptance acceptance(invocation, *group, draft, held_out,
+                              [&] { return wanted_stop(invocation, *source) == train::Stop::kFinish; });
+  options.evaluate_every = held_out.interval;
+  options.evaluation_bytes = held_out.bytes;
+  options.evaluate = [&](const std::filesystem::path& checkpoint, int64_t step, const train::Metrics& window) {
+    acceptance.evaluate(checkpoint, step, window, report);
+  };
   train::Loop loop(engine, feed, *objective, checkpoints, options, report.sink(),
                    [&] { return wanted_stop(invocation, *source); });
   train::LoopEnd end = loop.run(progress);

@@ -254,6 +254,10 @@ MetricSink* RunReport::sink() {
   return sink_.get();
 }
 
+void RunReport::event(std::string_view name, int64_t step, const Json& fields) {
+  if (sink_) sink_->writer().event(name, step, fields);
+}
+
 int RunReport::finish(const train::LoopEnd& end) {
   int status = static_cast<int>(end.exit);
   if (sink_) {

@@ -72,6 +72,8 @@ class RunReport {
             int64_t steps);
   ~RunReport();
   MetricSink* sink();  // null on all ranks but 0
+  // A record of another kind than a step's; on rank 0.
+  void event(std::string_view name, int64_t step, const Json& fields);
   int finish(const train::LoopEnd& end);
 
  private:

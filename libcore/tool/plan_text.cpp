@@ -157,7 +157,10 @@ std::string memory_text(const PlanReport& report) {
   if (memory[0].sums > 0) row("  sums of a window", [&](size_t r) { return memory[r].sums; });
   if (request.load.constant_bytes) row("  vocabulary maps", [&](size_t) { return request.load.constant_bytes; });
   row("at rest", [&](size_t r) { return report.totals[r].at_rest; });
-  row("  micro-batches, work", [&](size_t r) { return report.totals[r].peak - report.totals[r].at_rest; });
+  if (request.load.evaluation_bytes)
+    row("  an evaluation, at most", [&](size_t) { return request.load.evaluation_bytes; });
+  row(request.load.evaluation_bytes ? "  that, or work if more" : "  micro-batches, work",
+      [&](size_t r) { return report.totals[r].peak - report.totals[r].at_rest; });
   row("peak allocated", [&](size_t r) { return report.totals[r].peak; });
   row("  copy of a checkpoint", [&](size_t r) { return plan::checkpoint_bytes(report.schedule, static_cast<int>(r)); });
   row("host, outside tensors", [&](size_t r) { return report.totals[r].host; });

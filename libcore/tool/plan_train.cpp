@@ -15,6 +15,7 @@
 #include "tool/apply_training.h"
 #include "tool/chats.h"
 #include "tool/draft_files.h"
+#include "tool/held_out.h"
 #include "tool/host_places.h"
 #include "tool/open_adapter.h"
 #include "tool/plan_compute.h"
@@ -89,9 +90,11 @@ int train_draft_plan(app::Invocation& invocation, std::string_view name) {
   const arch::DraftFamily& family = arch::draft_family(config, name);
   if (draft.files.contains("t2d")) ckpt::read_vocab_map(draft.files);
   const Data data = data_of(invocation, draft);
+  const uint64_t evaluation = held_out(invocation, draft).bytes;
   return plan_run(invocation, check_run_dir(invocation), data.contract, [&](config::Settings& settings, int world) {
     PlanRequest request = draft_request(settings, family, config, draft.tied(), data.samples, world);
     place_host_tables(request.options, places_of(draft));
+    request.load.evaluation_bytes = evaluation;
     return request;
   });
 }

@@ -10,16 +10,21 @@
 namespace sf::tool {
 
 Prompts read_prompts(app::Invocation& invocation, const text::ChatEncoder& encoder, int64_t positions) {
-  Prompts result{text::read_prompts(invocation.get("prompts")), {}};
+  size_t limit = 0;
   if (invocation.has("limit")) {
     std::string text = invocation.get("limit");
-    size_t limit = 0;
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
     SF_CHECK(error == std::errc() && end == text.data() + text.size() && limit > 0, Exit::kUsage,
              "--limit {}: wanted a whole number from 1", text);
-    if (limit < result.prompts.size()) result.prompts.resize(limit);
   }
-  SF_CHECK(!result.prompts.empty(), Exit::kData, "{} holds no prompt", invocation.get("prompts"));
+  return read_prompts(invocation.get("prompts"), limit, encoder, positions);
+}
+
+Prompts read_prompts(const std::filesystem::path& file, size_t limit, const text::ChatEncoder& encoder,
+                     int64_t positions) {
+  Prompts result{text::read_prompts(file), {}};
+  if (limit > 0 && limit < result.prompts.size()) result.prompts.resize(limit);
+  SF_CHECK(!result.prompts.empty(), Exit::kData, "{} holds no prompt", file.string());
   std::map<std::string, std::string> lines;  // of each id
   for (const text::Prompt& prompt : result.prompts) {
     auto [first, fresh] = lines.emplace(prompt.id, prompt.origin);

@@ -74,6 +74,8 @@ class Checkpoints {
 
   // The last one known to be published, or loaded; empty before.
   const std::filesystem::path& last() const { return last_; }
+  // Whether RUN/step-N is that one.
+  bool holds(int64_t step) const { return step == last_step_; }
 
  private:
   // What a checkpoint says of its run.

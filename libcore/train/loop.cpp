@@ -81,6 +81,8 @@ void Loop::phase(comm::Span::Kind kind) {
 LoopEnd Loop::run_steps() {
   step_began_ = monotonic_s();
   bytes_before_ = engine_.group().traffic().bytes_sent;
+  // A kill in an evaluation left the checkpoint without its record.
+  if (evaluation_due() && checkpoints_.holds(progress_.step)) evaluate();
   while (progress_.step < options_.steps) {
     if (trace_) trace_->begin_step(progress_.step + 1);
     phase(comm::Span::Kind::kData);
@@ -98,10 +100,26 @@ LoopEnd Loop::run_steps() {
     update(agreed, train(window, agreed));
     phase(comm::Span::Kind::kPublish);
     bool due = options_.checkpoint_every > 0 && progress_.step % options_.checkpoint_every == 0;
-    if (due || agreed.publish) checkpoints_.save(engine_, progress_, Saved::kCopied);
+    if (evaluation_due())
+      evaluate();
+    else if (due || agreed.publish)
+      checkpoints_.save(engine_, progress_, Saved::kCopied);
     if (trace_) trace_->end_step();
   }
   return leave(Exit::kOk, "");
+}
+
+bool Loop::evaluation_due() const {
+  if (options_.evaluate_every == 0 || progress_.step == 0) return false;
+  return progress_.step % options_.evaluate_every == 0 || progress_.step >= options_.steps;
+}
+
+void Loop::evaluate() {
+  checkpoints_.save(engine_, progress_);
+  options_.evaluate(checkpoints_.last(), progress_.step, metrics_);
+  note_memory();
+  step_began_ = monotonic_s();
+  bytes_before_ = engine_.group().traffic().bytes_sent;
 }
 
 LoopEnd Loop::leave(Exit exit, std::string reason) {
@@ -242,7 +260,8 @@ void Loop::update(const Agreed& agreed, const std::vector<double>& sums) {
                                : trained      ? 0
                                               : progress_.skipped_in_a_row;
   note_memory();
-  if (trained && !result.skipped) checkpoints_.note(metrics_of(agreed, sums));
+  metrics_ = trained && !result.skipped ? metrics_of(agreed, sums) : Metrics();
+  checkpoints_.note(metrics_);
   if (sink_) report(agreed, sums, lr, result);
   SF_CHECK(progress_.skipped_in_a_row < options_.skip_limit, Exit::kData,
            "{} steps in a row had a non-finite gradient and were skipped, the last at {}; the last checkpoint is {}",
@@ -254,7 +273,7 @@ void Loop::update(const Agreed& agreed, const std::vector<double>& sums) {
            progress_.skipped, result.skipped ? ", the last at " : "", result.culprit);
 }
 
-std::vector<std::pair<std::string, double>> Loop::metrics_of(const Agreed& agreed, const std::vector<double>& sums) {
+Metrics Loop::metrics_of(const Agreed& agreed, const std::vector<double>& sums) {
   train::Window seen = facts(agreed);
   --seen.step;  // it has been counted
   return objective_.metrics(sums, seen);

@@ -32,6 +32,8 @@ struct Windows {
 // kConfig for a setting out of range.
 void check(const Windows& windows);
 
+using Metrics = std::vector<std::pair<std::string, double>>;  // of a window, by name
+
 struct LoopOptions {
   Windows windows;
   int64_t steps = 0;  // where the run ends; at most windows.steps()
@@ -47,6 +49,12 @@ struct LoopOptions {
   // The most bytes that forward and backward of this micro-batch hold in tensors, its inputs apart, as the plan says
   // it. Not set: the plan does not say.
   std::function<uint64_t(const model::Tensors& micro_batch)> work_bytes;
+  // Called on every rank behind each `evaluate_every`-th step (0: never) and the last, with the checkpoint that was
+  // published for it and the step's metrics (empty where the run goes on from it). Changes nothing of the training; may
+  // hold `evaluation_bytes` in tensors at most.
+  int64_t evaluate_every = 0;
+  uint64_t evaluation_bytes = 0;
+  std::function<void(const std::filesystem::path& checkpoint, int64_t step, const Metrics& window)> evaluate;
 };
 
 // Bytes of one rank, predicted beside measured. Peak: in tensors. Resident: above the idle process, at the end of a
@@ -91,10 +99,12 @@ class Loop {
   std::vector<double> train(Fetched& window, const Agreed& agreed);
   std::vector<double> sum_in_global_order(const std::vector<double>& mine, int64_t micro_batches);
   void update(const Agreed& agreed, const std::vector<double>& sums);
-  std::vector<std::pair<std::string, double>> metrics_of(const Agreed& agreed, const std::vector<double>& sums);
+  Metrics metrics_of(const Agreed& agreed, const std::vector<double>& sums);
   void report(const Agreed& agreed, const std::vector<double>& sums, double lr, const engine::StepResult& result);
   void report_machine(const Agreed& agreed);
   Window facts(const Agreed& agreed) const;
+  bool evaluation_due() const;
+  void evaluate();
   void phase(comm::Span::Kind kind);
   void note_work(const std::vector<data::Batch>& batches, const std::vector<std::vector<int64_t>>& counts);
   void note_memory();
@@ -116,6 +126,7 @@ class Loop {
   double step_began_ = 0, compute_began_ = 0, compute_s_ = 0;
   uint64_t bytes_before_ = 0;
   MemoryUse memory_;
+  Metrics metrics_;  // of the last window that trained
 };
 
 }  // namespace sf::train

@@ -13,6 +13,7 @@ namespace sf::train {
 // All micro-batches of a window are there before its first round; one at a time is worked on, and then gone.
 void Loop::note_work(const std::vector<data::Batch>& batches, const std::vector<std::vector<int64_t>>& counts) {
   if (!options_.work_bytes) return;
+  const uint64_t rest = engine_.predicted().at_rest + options_.constant_bytes;
   uint64_t inputs = 0, most = 0;
   for (size_t i = batches.size(); i-- > 0;) {
     for (const auto& [name, tensor] : batches[i].tensors) inputs += tensor.nbytes();
@@ -21,7 +22,7 @@ void Loop::note_work(const std::vector<data::Batch>& batches, const std::vector<
   }
   uint64_t checkpoint_bytes = plan::checkpoint_bytes(engine_.schedule(), engine_.group().rank());
   uint64_t peak = engine_.predicted().peak_allocated + options_.constant_bytes + most;
-  memory_.peak_predicted = std::max(memory_.peak_predicted, peak);
+  memory_.peak_predicted = std::max({memory_.peak_predicted, peak, rest + options_.evaluation_bytes});
   memory_.resident_predicted = memory_.peak_predicted + options_.sample_bytes + checkpoint_bytes;
 }
 
