@@ -6,6 +6,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/rsqrt.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
@@ -57,6 +58,29 @@ namespace {
 
 constexpr double kInvisible = -1e30;  // finite: a row that sees nothing has no NaN in it or in its gradient
 
+// Each row sees the keys up to its own, all of them.
+bool is_causal(const at::Tensor& ranges, int64_t keys) {
+  const int64_t batch = ranges.size(1), rows = ranges.size(2);
+  const int64_t *low = ranges.const_data_ptr<int64_t>(), *high = low + batch * rows;
+  for (int64_t i = 0; i < batch * rows; ++i)
+    if (low[i] != 0 || high[i] != i % rows + 1) return false;
+  return rows == keys;
+}
+
+// Contiguous as [B, S, nH, hd] behind the view.
+at::Tensor merged_order(const at::Tensor& out) {
+  return out.transpose(1, 2).contiguous().transpose(1, 2);
+}
+
+at::Tensor causal(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale) {
+  auto for_heads = [&](const at::Tensor& t) {
+    if (t.size(1) == q.size(1)) return t;
+    at::Tensor shared = t.unsqueeze(2).expand({t.size(0), t.size(1), q.size(1) / t.size(1), t.size(2), t.size(3)});
+    return shared.reshape(q.sizes());
+  };
+  return merged_order(at::scaled_dot_product_attention(q, for_heads(k), for_heads(v), {}, 0, true, scale));
+}
+
 // [B, nKV, S, hd] -> [B, nKV, 1, S, hd], fp32.
 at::Tensor of_group(const at::Tensor& keys) {
   return keys.to(at::kFloat).unsqueeze(2);
@@ -67,6 +91,7 @@ at::Tensor of_group(const at::Tensor& keys) {
 at::Tensor attention(const at::Tensor& q_in, const at::Tensor& k, const at::Tensor& v,
                      const std::optional<at::Tensor>& k_diagonal, const std::optional<at::Tensor>& v_diagonal,
                      const at::Tensor& ranges, double scale) {
+  if (!k_diagonal && is_causal(ranges, k.size(2))) return causal(q_in, k, v, scale);
   int64_t batch = q_in.size(0), heads = q_in.size(1), rows = q_in.size(2), dims = q_in.size(3), shared = k.size(1);
   at::Tensor q = (q_in.to(at::kFloat) * scale).reshape({batch, shared, heads / shared, rows, dims});
   at::Tensor place = at::arange(k.size(2), at::kLong), low = ranges[0].unsqueeze(2), high = ranges[1].unsqueeze(2);
@@ -79,8 +104,7 @@ at::Tensor attention(const at::Tensor& q_in, const at::Tensor& k, const at::Tens
   at::Tensor out = at::matmul(seen, of_group(v));
   for (int64_t i = 0; i < diagonals; ++i)
     out = out + weight.narrow(-1, k.size(2) + i, 1) * of_group(v_diagonal->select(0, i));
-  out = out.reshape({batch, heads, rows, dims}).transpose(1, 2).contiguous().transpose(1, 2);
-  return out.to(q_in.scalar_type());
+  return merged_order(out.reshape({batch, heads, rows, dims})).to(q_in.scalar_type());
 }
 
 }  // namespace sf::ops::plain

@@ -17,12 +17,13 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 at::Tensor rotary(const at::Tensor& x, const RotaryTable& table, const at::Tensor& positions);
 
 // q: [B, nH, S, hd]; k, v: [B, nKV, T, hd]; diagonals: [n, B, nKV, S, hd] or nothing; ranges: I64 [2, B, S] on the
-// host, first and one past the last visible key of each row. Holds the scores of all rows: O(S T) memory.
+// host, first and one past the last visible key of each row. Causal and nothing else: LibTorch's fused form; otherwise
+// the scores of all rows are held: O(S T) memory.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const std::optional<at::Tensor>& k_diagonal, const std::optional<at::Tensor>& v_diagonal,
                      const at::Tensor& ranges, double scale);
 
-// Logits are held for a block of rows at a time and computed again for the gradient.
+// Logits are held for a block of rows at a time; gradients are found at once, as by the kernels.
 LinearCrossEntropy linear_cross_entropy(const at::Tensor& x, const at::Tensor& w, const at::Tensor& labels,
                                         const at::Tensor& weight);
 LinearSoftCrossEntropy linear_soft_cross_entropy(const at::Tensor& x, const at::Tensor& w, const SoftTeacher& teacher,

@@ -10,12 +10,15 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <vector>
 
+#include "ops/head_blocks.h"
 #include "ops/plain.h"
-#include "ops/recompute.h"
 #include "tensor/device.h"
 
 namespace sf::ops::plain {
@@ -24,13 +27,41 @@ namespace {
 
 constexpr int64_t kBlockBytes = int64_t{256} << 20;  // of logits
 
-// {loss F64 [1], nll, argmax} of some rows.
-std::vector<at::Tensor> block_loss(const at::Tensor& x, const at::Tensor& w, const at::Tensor& labels,
-                                   const at::Tensor& weight) {
-  at::Tensor z = at::linear(x.to(at::kFloat), w.to(at::kFloat));
-  at::Tensor nll = at::log_softmax(z, 1).gather(1, labels.unsqueeze(1)).squeeze(1).neg();
-  at::Tensor loss = (nll * weight).to(at::kDouble).sum().view({1}), seen = nll.detach() * weight.ne(0);
-  return {loss, seen, z.detach().argmax(1)};
+// What rows lose and what their logits change of the weighted sum (where that is asked for).
+struct Judged {
+  at::Tensor nll, acceptance, gradient;
+};
+using JudgeRows = std::function<Judged(const at::Tensor& z, int64_t from, bool gradient)>;
+
+// `tables`: logits held at a time, of each row.
+LinearSoftCrossEntropy by_blocks(const at::Tensor& x_in, const at::Tensor& w_in, const at::Tensor& weight,
+                                 int64_t tables, const JudgeRows& judge) {
+  const bool graph = at::GradMode::is_enabled(), want_x = graph && x_in.requires_grad(),
+             want_w = graph && w_in.requires_grad();
+  at::NoGradGuard found_at_once;
+  const at::Tensor x = x_in.detach(), w = w_in.detach(), wide = w.to(at::kFloat);
+  const int64_t block = std::max<int64_t>(1, kBlockBytes / (4 * tables * w.size(0)));
+  std::vector<at::Tensor> losses, nll, argmax, acceptance, dx;
+  at::Tensor dw;
+  for (int64_t lo = 0; lo < x.size(0); lo += block) {
+    const at::Tensor rows = x.narrow(0, lo, std::min(block, x.size(0) - lo)), z = at::linear(rows.to(at::kFloat), wide);
+    const at::Tensor own = weight.narrow(0, lo, rows.size(0)), counts = own.ne(0);
+    const Judged found = judge(z, lo, want_x || want_w);
+    losses.push_back((found.nll * own).to(at::kDouble).sum().view({1}));
+    nll.push_back(found.nll * counts), argmax.push_back(z.argmax(1));
+    if (found.acceptance.defined()) acceptance.push_back(found.acceptance * counts);
+    if (!found.gradient.defined()) continue;
+    const at::Tensor g = (found.gradient * own.unsqueeze(1)).to(x.scalar_type());
+    if (want_x) dx.push_back(at::matmul(g, w));
+    if (!want_w) continue;
+    const at::Tensor part = at::matmul(g.t(), rows);
+    dw = dw.defined() ? dw.to(at::kFloat).add_(part) : part;
+  }
+  const at::Tensor loss = at::cat(losses).sum().to(at::kFloat);
+  HeadGradients gradients{dx.empty() ? at::Tensor() : at::cat(dx), dw.defined() ? dw.to(w.scalar_type()) : dw};
+  c10::AutoGradMode carried(graph);
+  return {carry(x_in, w_in, loss, gradients), at::cat(nll), at::cat(argmax),
+          acceptance.empty() ? at::Tensor() : at::cat(acceptance)};
 }
 
 }  // namespace
@@ -38,54 +69,35 @@ std::vector<at::Tensor> block_loss(const at::Tensor& x, const at::Tensor& w, con
 LinearCrossEntropy linear_cross_entropy(const at::Tensor& x, const at::Tensor& w, const at::Tensor& labels_in,
                                         const at::Tensor& weight_in) {
   at::Tensor labels = tensor::beside(labels_in, x), weight = tensor::beside(weight_in, x);
-  int64_t block = std::max<int64_t>(1, kBlockBytes / (4 * w.size(0)));
-  std::vector<at::Tensor> losses, nll, argmax;
-  for (int64_t lo = 0; lo < x.size(0); lo += block) {
-    int64_t count = std::min(block, x.size(0) - lo);
-    auto body = [label = labels.narrow(0, lo, count), own = weight.narrow(0, lo, count)](
-                    const std::vector<at::Tensor>& given) { return block_loss(given[0], given[1], label, own); };
-    std::vector<at::Tensor> found = recompute(body, {x.narrow(0, lo, count), w});
-    losses.push_back(found[0]), nll.push_back(found[1].detach()), argmax.push_back(found[2]);
-  }
-  if (losses.empty()) return {at::zeros({}, x.options().dtype(at::kFloat)), weight, labels};
-  return {at::cat(losses).sum().to(at::kFloat), at::cat(nll), at::cat(argmax)};
+  if (x.size(0) == 0) return {at::zeros({}, x.options().dtype(at::kFloat)), weight, labels};
+  LinearSoftCrossEntropy found =
+      by_blocks(x, w, weight, 1, [&](const at::Tensor& z, int64_t from, bool gradient) -> Judged {
+        at::Tensor label = labels.narrow(0, from, z.size(0)).unsqueeze(1), log_p = at::log_softmax(z, 1);
+        at::Tensor nll = log_p.gather(1, label).squeeze(1).neg();
+        if (!gradient) return {nll, {}, {}};
+        return {nll, {}, log_p.exp_().scatter_add_(1, label, at::full(label.sizes(), -1, z.options()))};
+      });
+  return {found.loss, found.nll, found.argmax};
 }
-
-namespace {
-
-// {loss F64 [1], nll, argmax, acceptance (where an lse is given)} of some rows.
-std::vector<at::Tensor> soft_block_loss(const at::Tensor& x, const at::Tensor& w, const SoftTeacher& teacher,
-                                        const at::Tensor& row_of, const at::Tensor& weight) {
-  at::Tensor z = at::linear(x.to(at::kFloat), w.to(at::kFloat)), seen = z.detach(), counts = weight.ne(0);
-  at::Tensor states = teacher.states.detach().index_select(0, row_of);
-  at::Tensor t = at::linear(states.to(at::kFloat), teacher.head.detach().to(at::kFloat));
-  at::Tensor nll = (at::softmax(t, 1) * at::log_softmax(z, 1)).sum(1).neg();
-  std::vector<at::Tensor> out{(nll * weight).to(at::kDouble).sum().view({1}), nll.detach() * counts, seen.argmax(1)};
-  if (!teacher.lse.defined()) return out;
-  at::Tensor lse = tensor::beside(teacher.lse.detach().to(at::kFloat), z).index_select(0, row_of).unsqueeze(1);
-  out.push_back(at::minimum(at::softmax(seen, 1), (t - lse).exp()).sum(1) * counts);
-  return out;
-}
-
-}  // namespace
 
 LinearSoftCrossEntropy linear_soft_cross_entropy(const at::Tensor& x, const at::Tensor& w, const SoftTeacher& teacher,
                                                  const at::Tensor& weight_in) {
   at::Tensor row_of = tensor::beside(teacher.row_of, x), weight = tensor::beside(weight_in, x);
-  int64_t block = std::max<int64_t>(1, kBlockBytes / (8 * w.size(0)));
-  std::vector<std::vector<at::Tensor>> parts(4);
-  for (int64_t lo = 0; lo < x.size(0); lo += block) {
-    int64_t count = std::min(block, x.size(0) - lo);
-    auto body = [teacher, of = row_of.narrow(0, lo, count),
-                 own = weight.narrow(0, lo, count)](const std::vector<at::Tensor>& given) {
-      return soft_block_loss(given[0], given[1], teacher, of, own);
-    };
-    std::vector<at::Tensor> found = recompute(body, {x.narrow(0, lo, count), w});
-    for (size_t i = 0; i < found.size(); ++i) parts[i].push_back(i == 0 ? found[i] : found[i].detach());
-  }
-  if (parts[0].empty()) return {at::zeros({}, x.options().dtype(at::kFloat)), weight, row_of, weight};
-  return {at::cat(parts[0]).sum().to(at::kFloat), at::cat(parts[1]), at::cat(parts[2]),
-          parts[3].empty() ? at::Tensor() : at::cat(parts[3])};
+  if (x.size(0) == 0) return {at::zeros({}, x.options().dtype(at::kFloat)), weight, row_of, weight};
+  const at::Tensor states = teacher.states.detach().to(at::kFloat), head = teacher.head.detach().to(at::kFloat);
+  at::Tensor all;  // the states' logits, where they are no more than a block's
+  if (states.size(0) <= std::min(x.size(0), kBlockBytes / (4 * head.size(0)))) all = at::linear(states, head);
+  return by_blocks(x, w, weight, 2, [&](const at::Tensor& z, int64_t from, bool gradient) -> Judged {
+    at::Tensor of = row_of.narrow(0, from, z.size(0));
+    at::Tensor t = all.defined() ? all.index_select(0, of) : at::linear(states.index_select(0, of), head);
+    at::Tensor wanted = at::softmax(t, 1), log_p = at::log_softmax(z, 1), nll = (wanted * log_p).sum(1).neg(), accepts;
+    at::Tensor p = log_p.exp_();
+    if (teacher.lse.defined()) {
+      at::Tensor lse = tensor::beside(teacher.lse.detach().to(at::kFloat), z).index_select(0, of).unsqueeze(1);
+      accepts = at::minimum(p, t.sub_(lse).exp_()).sum(1);
+    }
+    return {nll, accepts, gradient ? p.sub_(wanted) : at::Tensor()};
+  });
 }
 
 LabelRows nothing_seen(const at::Tensor& x) {
