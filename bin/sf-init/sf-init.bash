@@ -27,6 +27,7 @@ _sf_init() {
         --data) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --draft-vocab) COMPREPLY=(); return ;;
+        --from) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --dtype) COMPREPLY=($(compgen -W 'fp32 bf16' -- "$cur")); return ;;
         --seed) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
@@ -35,7 +36,7 @@ _sf_init() {
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--target --data --output --draft-vocab --dtype --seed --reference-quirks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--target --data --output --draft-vocab --from --dtype --seed --reference-quirks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     lora)
       case $prev in

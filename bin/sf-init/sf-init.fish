@@ -30,6 +30,7 @@ complete -c sf-init -n '__fish_seen_subcommand_from draft' -l target -x -a '(__f
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l data -r -d 'chats the draft\'s vocabulary is counted over, JSON Lines'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l output -s o -x -a '(__fish_complete_directories)' -d 'checkpoint to publish'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l draft-vocab -x -d 'tokens the draft can propose; default: all of the target\'s'
+complete -c sf-init -n '__fish_seen_subcommand_from draft' -l from -x -a '(__fish_complete_directories)' -d 'published draft (HF, sglang, vLLM) to begin with; what it lacks begins anew'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l dtype -x -a 'fp32 bf16' -d 'type of the stored parameters; default fp32'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l seed -x -d 'seed of the initial weights'
 complete -c sf-init -n '__fish_seen_subcommand_from draft' -l reference-quirks -d 'count as the reference does'

@@ -21,8 +21,10 @@ void set_target(Manifest& manifest, const TargetLink& link) {
 
 TargetLink target_of(const Checkpoint& draft) {
   const Json* target = draft.manifest().extra.find("target");
-  SF_CHECK(target, Exit::kData, "{}: the manifest names no target; was this made by sf-init or sf-train?",
-           draft.dir().string());
+  SF_CHECK(target, Exit::kData,
+           "{}: the manifest names no target; was this made by sf-init or sf-train? sf-init draft ALGORITHM --from {} "
+           "makes a draft of a published one",
+           draft.dir().string(), draft.dir().string());
   try {
     TargetLink link{target->at("identity").as_string(),
                     target->get_string("tokenizer", ""),

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "arch/adapter.h"
 #include "arch/decoder.h"
@@ -25,6 +26,7 @@
 #include "tool/init_model.h"
 #include "tool/model_source.h"
 #include "tool/names.h"
+#include "tool/new_values.h"
 #include "tool/non_finite.h"
 
 namespace sf::tool {
@@ -65,14 +67,18 @@ TensorSet open_draft(const ImportOptions& options) {
   return set;
 }
 
-// The draft's embedding must be the target's: our drafts take it from there. Removes it from `set`.
-void drop_embedding(TensorSet& set, const std::string& name, const std::string& of, const TensorSet& target) {
+// The draft's embedding must be the target's: our drafts take it from there. Removes it from `set`. Another one is left
+// by a warm start.
+void drop_embedding(TensorSet& set, const std::string& name, const std::string& of, const TensorSet& target,
+                    Taken* warm) {
   const StoredTensor* own = set.stored(name);
   if (!own) return;
   const StoredTensor* theirs = target.find(of);
-  SF_CHECK(theirs && theirs->shape == own->shape && compare_values(*own, *theirs, std::nullopt).differ == 0,
-           Exit::kData, "{}: \"{}\" is not the \"{}\" of {}: a draft with an embedding of its own is not supported",
+  const bool same = theirs && theirs->shape == own->shape && compare_values(*own, *theirs, std::nullopt).differ == 0;
+  SF_CHECK(same || warm, Exit::kData,
+           "{}: \"{}\" is not the \"{}\" of {}: a draft with an embedding of its own is not supported",
            set.path.string(), name, of, target.path.string());
+  if (warm) warm->left[name] = same ? "the target's is read" : "not the target's, which is read";
   std::erase_if(set.tensors, [&](const auto& t) { return t.name == name; });
 }
 
@@ -122,7 +128,8 @@ VocabBuffers vocabulary(const TensorSet& set) {
   return out;
 }
 
-void check_tensors(const TensorSet& set, const arch::ModelSpec& spec) {
+// With `warm` what is missing or left over is noted there.
+void check_tensors(const TensorSet& set, const arch::ModelSpec& spec, Taken* warm) {
   arch::ModelSpec own = spec;
   std::erase_if(own.parameters, [](const auto& p) { return !p.trainable; });
   std::erase_if(own.buffers, [](const auto& b) { return b.stored; });
@@ -132,10 +139,16 @@ void check_tensors(const TensorSet& set, const arch::ModelSpec& spec) {
   auto say = [&](const std::vector<std::string>& names, std::string_view what) {
     if (!names.empty()) faults.push_back(fmt::format("{} {}: {}", names.size(), what, listed(names)));
   };
-  say(check.missing, "tensors that the draft needs are missing");
+  if (!warm) say(check.missing, "tensors that the draft needs are missing");
   say(check.misshapen, "have another shape than config.json's");
-  say(check.unexpected, "have no place in the draft");
+  if (!warm) say(check.unexpected, "have no place in the draft");
   SF_CHECK(faults.empty(), Exit::kData, "{}: {}", set.path.string(), fmt::join(faults, "; "));
+  if (!warm) return;
+  for (const std::string& name : check.unexpected) warm->left[name] = "no place in the draft";
+  for (const std::string& name : check.missing) warm->missing[name] = spec.find(name)->init;
+  for (const arch::Parameter& p : own.parameters)
+    if (!warm->missing.contains(p.name)) warm->taken.push_back(p.name);
+  SF_CHECK(!warm->taken.empty(), Exit::kData, "{} holds no tensor of such a draft", set.path.string());
 }
 
 ckpt::TargetLink link_to(const ckpt::Checkpoint& target) {
@@ -186,13 +199,30 @@ struct Import {
   std::vector<ckpt::TensorSource> tensors;
   Json config;
   ckpt::Manifest manifest;
-  std::optional<ckpt::Checkpoint> source;  // where it is one
+  std::optional<ckpt::Checkpoint> source;          // where it is one
+  std::shared_ptr<const ckpt::Checkpoint> target;  // that new values are made of
 };
+
+// A parameter that the source lacks. `target` outlives it.
+ckpt::TensorSource begun_anew(const arch::Parameter& p, const ImportOptions& options, const ckpt::Checkpoint& target,
+                              const std::vector<int64_t>& rows) {
+  const Dtype as = options.dtype.value_or(Dtype::kF32);
+  const Start start{p.name, p.init, p.shape, options.warm->seed};
+  return {p.name, as, p.shape, [=, &target](const Sink& sink) { write_start(start, target, rows, as, sink); }};
+}
+
+// The target's ids that a draft's vocabulary means.
+std::vector<int64_t> rows_of(const std::vector<int64_t>& d2t) {
+  std::vector<int64_t> rows(d2t);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] += static_cast<int64_t>(i);
+  return rows;
+}
 
 Import prepare_draft(const ImportOptions& options) {
   SF_CHECK(!options.target.empty(), Exit::kUsage, "a draft belongs to a target: give its checkpoint with --target");
   TensorSet set = open_draft(options), target = open_published(options.target);
   SF_CHECK(target.checkpoint, Exit::kData, "{} is no checkpoint directory", options.target.string());
+  if (options.warm) set.config = grown(set.config, *options.warm);
   const arch::DraftFamily& family = arch::draft_family(set.config);
   arch::Decoder decoder = arch::decoder_from_config(target.config);
   complete(set.config, decoder, options);
@@ -201,27 +231,36 @@ Import prepare_draft(const ImportOptions& options) {
            "{} is a draft for a vocabulary of {} and states of {}, {} has {} and {}", options.source.string(),
            input.vocab, input.hidden, options.target.string(), decoder.vocab, decoder.hidden);
   arch::ModelSpec spec = family.describe(set.config);
+  Taken taken, *warm = options.warm ? &taken : nullptr;
   for (const arch::Parameter& p : spec.parameters)
-    if (!p.trainable) drop_embedding(set, p.name, p.init.substr(p.init.find(':') + 1), target);
-  check_tensors(set, spec);
+    if (!p.trainable) drop_embedding(set, p.name, p.init.substr(p.init.find(':') + 1), target, warm);
+  check_tensors(set, spec, warm);
+  const VocabBuffers words = family.blocks ? VocabBuffers() : vocabulary(set);
+  auto base = std::make_shared<const ckpt::Checkpoint>(*target.checkpoint);
   std::vector<ckpt::TensorSource> tensors;
-  for (const arch::Parameter& p : spec.parameters)
-    if (p.trainable) {
-      const StoredTensor& from = *set.stored(p.name);
-      tensors.push_back(converted(from, p.name, options.dtype.value_or(from.dtype.value_or(Dtype::kF32))));
-    }
+  for (const arch::Parameter& p : spec.parameters) {
+    if (!p.trainable) continue;
+    const StoredTensor* from = set.stored(p.name);
+    tensors.push_back(from ? converted(*from, p.name, options.dtype.value_or(from->dtype.value_or(Dtype::kF32)))
+                           : begun_anew(p, options, *base, rows_of(words.d2t)));
+  }
   Json config = family.rewrite(set.config, tensors.front().dtype);
   auto bytes = [](auto values) {
     return
         [values = std::move(values)](const ckpt::TensorSource::Sink& sink) { sink(std::as_bytes(std::span(values))); };
   };
   if (!family.blocks) {
-    VocabBuffers words = vocabulary(set);
-    const Shape d2t{std::ssize(words.d2t)}, t2d{std::ssize(words.t2d)};
-    tensors.push_back({"d2t", Dtype::kI64, d2t, bytes(std::move(words.d2t))});
-    tensors.push_back({"t2d", Dtype::kBool, t2d, bytes(std::move(words.t2d))});
+    tensors.push_back({"d2t", Dtype::kI64, {std::ssize(words.d2t)}, bytes(words.d2t)});
+    tensors.push_back({"t2d", Dtype::kBool, {std::ssize(words.t2d)}, bytes(words.t2d)});
   }
-  return {std::move(tensors), std::move(config), manifest_of(set, *target.checkpoint, spec), set.checkpoint};
+  ckpt::Manifest manifest = manifest_of(set, *base, spec);
+  if (warm) {
+    const std::string source = fs::absolute(options.source).lexically_normal().filename().string();
+    tell(taken, source, options.report);
+    manifest.extra.set("warm_start", to_json(taken, source));
+    manifest.seed = options.warm->seed;
+  }
+  return {std::move(tensors), std::move(config), std::move(manifest), set.checkpoint, std::move(base)};
 }
 
 Import prepare_adapter(const ImportOptions& options) {
@@ -241,7 +280,7 @@ Import prepare_adapter(const ImportOptions& options) {
   manifest.kind = "adapter";
   ckpt::set_target(manifest, link_to(target));
   options.report.say(fmt::format("{} adapted parameters, each with its A and B", adapter.adapters().size()));
-  return {std::move(tensors), adapter.files().config(), std::move(manifest), set.checkpoint};
+  return {std::move(tensors), adapter.files().config(), std::move(manifest), set.checkpoint, nullptr};
 }
 
 bool is_adapter(const fs::path& source) {

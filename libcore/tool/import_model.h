@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "base/json.h"
 #include "tool/progress.h"
+#include "tool/warm_start.h"
 
 namespace sf::tool {
 
@@ -19,6 +20,9 @@ struct ImportOptions {
   std::filesystem::path target;        // of a draft or an adapter: the checkpoint it belongs to
   std::filesystem::path draft_config;  // of a draft whose source has no config.json
   std::optional<Dtype> dtype;          // of the parameters; default: as stored
+  // Of a draft: what the source lacks begins anew, what it holds besides is left, and both are told and kept in the
+  // manifest; else both are refused.
+  std::optional<WarmStart> warm;
   Reporter report;
 };
 

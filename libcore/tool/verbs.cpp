@@ -8,7 +8,9 @@
 #include <functional>
 
 #include "app/ranks.h"
+#include "arch/drafts.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "ckpt/checkpoint.h"
 #include "config/apply.h"
 #include "tool/export_model.h"
@@ -152,6 +154,29 @@ int init_blocks_verb(app::Invocation& invocation, const BlockKind& kind) {
   return 0;
 }
 
+// --from: shapes and tensors of a published draft. [draft] says the parts that its family has not.
+int init_from_verb(app::Invocation& invocation, const std::string& algorithm, const BlockKind* kind) {
+  config::Settings& settings = invocation.settings();
+  SF_CHECK(!invocation.has("data"), Exit::kUsage, "--data counts the vocabulary of a new draft; --from {} has its own",
+           invocation.get("from"));
+  ImportOptions options{.source = invocation.get("from"),
+                        .out = invocation.get("output"),
+                        .target = invocation.get("target"),
+                        .dtype = dtype_option(invocation).value_or(Dtype::kF32),
+                        .warm = WarmStart{algorithm, 0, {}},
+                        .report = reporter(invocation)};
+  const std::filesystem::path config = options.source / "config.json";
+  const arch::DraftFamily& from = arch::draft_family(Json::parse(read_file(config), config.string()));
+  if (kind && from.blocks && from.name != algorithm) options.warm->config = kind->read(settings);
+  options.warm->seed = static_cast<uint64_t>(config::Apply(settings, "what begins anew", "tool").whole("draft.seed"));
+  const config::Apply without(settings, "0 shapes (those of --from are taken)", "tool");
+  for (const std::string& key : settings.unapplied()) without.nothing(key);
+  app::settle_settings(invocation);
+  publish(
+      invocation, [&] { return import_model(options); }, [&] { return plan_import(options); });
+  return 0;
+}
+
 }  // namespace
 
 int init_model_verb(app::Invocation& invocation) {
@@ -175,7 +200,10 @@ int init_model_verb(app::Invocation& invocation) {
 
 int init_draft_verb(app::Invocation& invocation) {
   refuse_existing(invocation.get("output"));
-  if (const BlockKind* kind = block_kind(invocation.positional().front())) return init_blocks_verb(invocation, *kind);
+  const std::string& algorithm = invocation.positional().front();
+  const BlockKind* kind = block_kind(algorithm);
+  if (invocation.has("from")) return init_from_verb(invocation, algorithm, kind);
+  if (kind) return init_blocks_verb(invocation, *kind);
   InitDraftOptions options = draft_options(invocation);
   app::settle_settings(invocation);
   publish(

@@ -98,6 +98,12 @@ for draft in draft0:eagle3/t3 sliding:dflash/sliding dflash2-0: dspark0:dspark/r
     sf-shard import "exported-$draft-$to" --target target -o "back-$draft-$to" >/dev/null 2>err || { cat err; die "import $draft from $to"; }
     sf-shard diff "$draft" "back-$draft-$to" >out 2>err || { cat out err; die "$draft came back another from $to"; }
     sf-shard verify "back-$draft-$to" >/dev/null || die "verify back-$draft-$to"
+    # And is begun with, whole, under any of their names.
+    family=$(sed 's/.*"algorithm":"\([a-z0-9]*\)".*/\1/' <<<"$(tr -d ' \n' <"$draft/manifest.json")")
+    sf-init draft "$family" --target target --from "exported-$draft-$to" -o "warm-$draft-$to" >/dev/null 2>err || { cat err; die "begin with $draft from $to"; }
+    says "tensors taken from exported-$draft-$to" "0 missing there" "left over"
+    ! grep "no place in the draft" err || die "a tensor of $draft was left over from $to"
+    sf-shard diff "$draft" "warm-$draft-$to" >out 2>err || { cat out err; die "$draft was begun with as another from $to"; }
   done
   python3 - "exported-$draft-hf/model.safetensors" "$here/../golden/$golden/case.json" <<'P' || die "keys of $draft"
 import json, os, re, struct, sys
@@ -114,6 +120,40 @@ else:
     assert found == wanted, (sorted(found - wanted), sorted(wanted - found))
 P
 done
+
+# What a published draft lacks begins anew, as a new draft of that seed has it; what it has besides is left, and told.
+mkdir odd && cp exported-sliding-hf/config.json odd
+python3 - <<'P'
+import json, struct
+with open("exported-sliding-hf/model.safetensors", "rb") as f:
+    head, body = json.loads(f.read(struct.unpack("<Q", f.read(8))[0])), f.read()
+head["odd.weight"] = head.pop("norm.weight")
+text = json.dumps(head).encode()
+open("odd/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + body)
+P
+sf-init draft dflash --target target --from odd -o from-odd >/dev/null 2>err || { cat err; die "a draft that lacks a tensor"; }
+says "24 tensors taken from odd" "1 missing there, begun anew: norm.weight (ones)" "1 left over: odd.weight (no place in the draft)"
+sf-init draft dspark --target target --from exported-sliding-hf --set draft.markov_rank=8 -o from-dflash >/dev/null 2>err || { cat err; die "DSpark from DFlash"; }
+says "25 tensors taken from exported-sliding-hf" "markov_head.markov_w1.weight (" "0 left over"
+python3 - <<'P' || die "the list of what was taken is not kept"
+import json
+begun = json.load(open("from-dflash/manifest.json"))["warm_start"]
+assert begun["source"] == "exported-sliding-hf" and len(begun["taken"]) == 25 and begun["left"] == {}, begun
+assert all(name.split(".")[0] in ("markov_head", "confidence_head") for name in begun["missing"]) and begun["missing"], begun
+P
+sf-train dspark -c run.toml --draft from-dflash --from with-norm --set training.max_steps=1 "${few[@]}" -o run-from-dflash >/dev/null 2>err || { cat err; die "training what was begun with"; }
+python3 - <<'P'
+import json
+config = json.load(open("odd/config.json"))
+config["intermediate_size"] += 8
+json.dump(config, open("odd/config.json", "w"))
+P
+expect 65 sf-init draft dflash --target target --from odd -o never
+says "have another shape than config.json's: layers.0.mlp.gate_proj.weight is ["
+expect 78 sf-init draft peagle --target target --from exported-sliding-hf -o never
+says "a dflash draft cannot begin as a peagle draft"
+expect 65 sf-train dflash -c run.toml --draft exported-sliding-hf --from states -o never
+says "sf-init draft ALGORITHM --from exported-sliding-hf"
 
 # Each is laid out from shapes alone.
 for algorithm in eagle3 dflash dflash2 dspark domino peagle; do
