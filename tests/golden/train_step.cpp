@@ -16,6 +16,7 @@ at::Tensor load(const ckpt::SafetensorsFile& file, const std::string& name) {
 }
 
 Outcome near(const std::string& what, double found, double wanted, double relative) {
+  if (relative >= 1e-12) note_error(what, std::abs(found - wanted), relative * std::abs(wanted));  // else exact
   if (std::abs(found - wanted) <= relative * std::abs(wanted)) return Outcome::passed();
   return Outcome::failed(what + " is " + double_text(found) + ", wanted " + double_text(wanted));
 }
