@@ -31,6 +31,12 @@ Verb model() {
   };
 }
 
+std::string in_a_row(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
 Verb draft() {
   return {
       .name = "draft",
@@ -54,8 +60,8 @@ Verb draft() {
                    .setting = "training.reference_quirks"}},
       .settings = {"draft", "capture.max_length", "training.reference_quirks"},
       .takes_positional = true,
-      .positional_help = "ALGORITHM  eagle3, dflash, dflash2, dspark, domino or peagle",
-      .positional_choices = {"eagle3", "dflash", "dflash2", "dspark", "domino", "peagle"},
+      .positional_help = "ALGORITHM  " + in_a_row(sf::tool::draft_algorithms()),
+      .positional_choices = sf::tool::draft_algorithms(),
       .run = sf::tool::init_draft_verb,
   };
 }

@@ -64,7 +64,8 @@ constexpr DraftFamily with_vocabulary(std::string_view name, std::string_view ar
           nullptr};
 }
 template <auto kRead, auto kWrite>
-constexpr DraftFamily on_blocks(std::string_view name, std::string_view architecture, std::string_view features) {
+constexpr DraftFamily on_blocks(std::string_view name, std::string_view architecture, std::string_view features,
+                                bool (*judges)(const Json&) = nullptr) {
   return {name,
           architecture,
           features,
@@ -72,14 +73,19 @@ constexpr DraftFamily on_blocks(std::string_view name, std::string_view architec
           of_blocks<kRead>,
           described<kRead>,
           blocks_in_training<kRead>,
-          blocks_of<kRead>};
+          blocks_of<kRead>,
+          judges};
+}
+
+bool has_confidence(const Json& config) {
+  return dspark_from_config(config).confidence;
 }
 
 constexpr DraftFamily kFamilies[] = {
     with_vocabulary<eagle3_from_config, eagle3_to_config>("eagle3", kEagle3Architecture, "eagle3"),
     on_blocks<dflash_from_config, dflash_to_config>("dflash", kDflashArchitecture, "dflash"),
     on_blocks<dflash2_from_config, dflash2_to_config>("dflash2", kDflash2Architecture, "dflash"),
-    on_blocks<dspark_from_config, dspark_to_config>("dspark", kDsparkArchitecture, "dspark"),
+    on_blocks<dspark_from_config, dspark_to_config>("dspark", kDsparkArchitecture, "dspark", has_confidence),
     on_blocks<domino_from_config, domino_to_config>("domino", kDominoArchitecture, "dflash"),
     with_vocabulary<peagle_from_config, peagle_to_config>("peagle", kPeagleArchitecture, "eagle3"),
 };
@@ -90,13 +96,17 @@ std::span<const DraftFamily> draft_families() {
   return kFamilies;
 }
 
+std::string draft_names(bool branching) {
+  std::string names;
+  for (const DraftFamily& family : kFamilies)
+    if (!branching || family.branches()) names += (names.empty() ? "" : ", ") + std::string(family.name);
+  return names;
+}
+
 const DraftFamily& draft_family_named(std::string_view name) {
-  std::string known;
-  for (const DraftFamily& family : kFamilies) {
+  for (const DraftFamily& family : kFamilies)
     if (family.name == name) return family;
-    known += (known.empty() ? "" : ", ") + std::string(family.name);
-  }
-  fail(Exit::kConfig, "draft algorithm \"{}\" is unknown; known: {}", name, known);
+  fail(Exit::kConfig, "draft algorithm \"{}\" is unknown; known: {}", name, draft_names());
 }
 
 const DraftFamily* find_draft_family(const Json& config) {

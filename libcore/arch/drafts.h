@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -39,7 +40,8 @@ struct DraftFamily {
   ModelSpec (*describe)(const Json& config);  // of a draft's own parameters
   // For training; `tied`: the target's head is an alias of its embedding.
   ModelSpec (*describe_training)(const Json& config, bool tied);
-  Dflash (*blocks)(const Json& config);  // what it is built on; null: it is not drawn behind anchors
+  Dflash (*blocks)(const Json& config);          // what it is built on; null: it is not drawn behind anchors
+  bool (*judges)(const Json& config) = nullptr;  // has a head that says how likely a proposal is accepted; null: none
 
   bool final_norm() const { return features != "dflash"; }
   bool teacher() const { return features == "eagle3"; }
@@ -47,6 +49,8 @@ struct DraftFamily {
 };
 
 std::span<const DraftFamily> draft_families();
+// Their names in a row, of all or of those whose proposals may branch: "eagle3, peagle".
+std::string draft_names(bool branching = false);
 // kConfig naming the known ones.
 const DraftFamily& draft_family_named(std::string_view name);
 // By the architecture that config.json names; null for a target's or an unknown one. EAGLE3's may name none.

@@ -79,8 +79,8 @@ Fed::Fed(Seats seats, size_t layers) {
 
 void Drafter::grow(Seats, const Proposals&) {
   fail(Exit::kConfig,
-       "the proposals of this draft's family form a chain; speculation.tree_nodes wants an eagle3 or "
-       "peagle draft (0: a chain)");
+       "the proposals of this draft's family form a chain; speculation.tree_nodes wants a draft of {} (0: a chain)",
+       arch::draft_names(true));
 }
 
 std::unique_ptr<Drafter> open_drafter(const ckpt::Checkpoint& checkpoint, const Target& target,

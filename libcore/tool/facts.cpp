@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "arch/dspark.h"
+#include "arch/drafts.h"
 
 namespace sf::tool {
 namespace {
@@ -57,9 +57,9 @@ void add_draft_facts(Json& facts, const ckpt::Checkpoint& draft, const arch::Pro
                      const config::Settings& settings) {
   facts.set("draft", draft.identity()).set("draft_tokens", proposals.depth);
   if (proposals.branch()) facts.set("tree_nodes", proposals.nodes).set("tree_width", proposals.width);
-  const bool judges =
-      arch::draft_family(draft.config()).name == "dspark" && arch::dspark_from_config(draft.config()).confidence;
-  if (judges) facts.set("least_confidence", settings.get_float("speculation.least_confidence"));
+  const arch::DraftFamily& family = arch::draft_family(draft.config());
+  if (family.judges && family.judges(draft.config()))
+    facts.set("least_confidence", settings.get_float("speculation.least_confidence"));
 }
 
 }  // namespace sf::tool

@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kPeagleLayers = 4;  // as the reference
+constexpr std::string_view kLayered = "peagle";
 
 struct Prepared {
   ckpt::Checkpoint target;
@@ -67,7 +68,7 @@ Prepared prepare(const InitDraftOptions& options) {
   p.draft.fc_norm = options.fc_norm;
   p.draft.norm_output = options.norm_output;
   p.draft.stored = options.dtype;
-  p.config = options.algorithm == "peagle" ? peagle_config(options, p) : arch::eagle3_to_config(p.draft);
+  p.config = has_layers(options.algorithm) ? peagle_config(options, p) : arch::eagle3_to_config(p.draft);
   p.spec = arch::draft_family(p.config).describe(p.config);
   SF_CHECK(p.draft.draft_vocab == p.draft.vocab || !options.data.empty(), Exit::kUsage,
            "a draft vocabulary of {} out of {} tokens is counted over the training chats: give them with --data",
@@ -154,6 +155,15 @@ ckpt::Manifest manifest_of(const InitDraftOptions& options, const Prepared& p, c
 }
 
 }  // namespace
+
+bool has_layers(std::string_view algorithm) {
+  return algorithm == kLayered;
+}
+
+Json vocabulary_shapes(std::string_view algorithm, const arch::Decoder& target, int64_t words, int64_t layers) {
+  if (!has_layers(algorithm)) return arch::eagle3_to_config(arch::eagle3_for_target(target, words));
+  return arch::peagle_to_config(arch::peagle_for_target(target, words, layers > 0 ? layers : kPeagleLayers));
+}
 
 fs::path init_draft(const InitDraftOptions& options) {
   Prepared p = prepare(options);

@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "arch/decoder.h"
 #include "base/dtype.h"
 #include "base/json.h"
 #include "tool/progress.h"
@@ -30,6 +32,11 @@ struct InitDraftOptions {
   bool reference_quirks = false;      // SpecForge's mask rule and tie rule (first seen) for the counts
   Reporter report;
 };
+
+// Whether a draft of this algorithm has [draft]'s layers, mask and norm_before_residual.
+bool has_layers(std::string_view algorithm);
+// config.json of a new draft of the target with `words` tokens, `layers` of them (0: its own), where only shapes count.
+Json vocabulary_shapes(std::string_view algorithm, const arch::Decoder& target, int64_t words, int64_t layers);
 
 // Returns the directory published: config.json, model.safetensors (all trainable parameters, t2d BOOL, d2t I64) and a
 // manifest that names the target. embed_tokens.weight is not stored: the manifest says that it is taken from the

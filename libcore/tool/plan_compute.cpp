@@ -209,9 +209,8 @@ arch::Proposals proposals_of(config::Settings& settings, const arch::DraftFamily
   }
   SF_CHECK(
       family.branches(), Exit::kConfig,
-      "speculation.tree_nodes = {} wants a draft whose proposals branch (eagle3, peagle), found a {} draft; 0 asks "
-      "for a chain",
-      out.nodes, family.name);
+      "speculation.tree_nodes = {} wants a draft whose proposals branch ({}), found a {} draft; 0 asks for a chain",
+      out.nodes, arch::draft_names(true), family.name);
   out.width = each.whole("speculation.tree_width");
   return out;
 }

@@ -20,6 +20,7 @@
 #include "tool/apply_training.h"
 #include "tool/draft_settings.h"
 #include "tool/init_blocks.h"
+#include "tool/init_draft.h"
 #include "tool/memory_limit.h"
 
 namespace sf::tool {
@@ -28,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostConfigBytes = size_t{1} << 20;
-constexpr int64_t kBlockLayers = 5, kPeagleLayers = 4;  // of a draft that only its target describes
+constexpr int64_t kBlockLayers = 5;  // of a draft that only its target describes
 
 uint64_t tensor_bytes(int64_t elements, Dtype type) {
   return plan::aligned_bytes(elements, type);
@@ -142,7 +143,9 @@ BlockWork domino_work(const Full& full) {
   return {[draft](const auto& run) { return plan::domino_work(draft, run); }, draft.shift_label};
 }
 
-// A family without a line here is planned without its activations.
+// A family without a line in one of these is planned without its activations.
+constexpr std::pair<std::string_view, void (*)(const Full&)> kVocabularyWork[] = {{"eagle3", eagle3},
+                                                                                  {"peagle", peagle}};
 constexpr std::pair<std::string_view, BlockWork (*)(const Full&)> kBlockWork[] = {
     {"dflash", dflash_work}, {"dflash2", dflash2_work}, {"dspark", dspark_work}, {"domino", domino_work}};
 
@@ -175,11 +178,10 @@ void set_aside_draft(config::Settings& settings, std::string_view why) {
 // A new draft of the target, as plan.algorithm and [draft] say.
 Json new_draft(config::Settings& settings, const std::string& algorithm, const arch::Decoder& target) {
   config::Apply shapes(settings, "the shapes", "tool");
-  if (algorithm == "eagle3" || algorithm == "peagle") {
-    int64_t asked = shapes.whole("draft.vocab_size"), words = asked > 0 ? asked : target.vocab;
-    if (algorithm == "eagle3") return arch::eagle3_to_config(arch::eagle3_for_target(target, words));
-    int64_t layers = shapes.whole("draft.hidden_layers");
-    return arch::peagle_to_config(arch::peagle_for_target(target, words, layers > 0 ? layers : kPeagleLayers));
+  if (!arch::draft_family_named(algorithm).blocks) {
+    const int64_t asked = shapes.whole("draft.vocab_size"), words = asked > 0 ? asked : target.vocab;
+    const int64_t layers = has_layers(algorithm) ? shapes.whole("draft.hidden_layers") : 0;
+    return vocabulary_shapes(algorithm, target, words, layers);
   }
   int64_t layers = shapes.whole("draft.hidden_layers");
   arch::Dflash own = arch::dflash_for_target(target, layers > 0 ? layers : kBlockLayers);
@@ -222,8 +224,8 @@ PlanRequest draft_request(config::Settings& settings, const arch::DraftFamily& f
   apply_algorithm(settings, family.name, config);
   Full full{settings, config, request};
   if (family.blocks) blocks(full, family.blocks(config));
-  if (family.name == "eagle3") eagle3(full);
-  if (family.name == "peagle") peagle(full);
+  for (const auto& [name, plan] : kVocabularyWork)
+    if (name == family.name) plan(full);
   return request;
 }
 

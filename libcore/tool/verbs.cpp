@@ -109,7 +109,7 @@ InitDraftOptions draft_options(app::Invocation& invocation) {
   SF_CHECK(layers.empty() || layers.size() == 3, Exit::kConfig, "{}: draft.layers: wanted three layers, found {}",
            settings.origin("draft.layers"), layers.size());
   if (!layers.empty()) options.capture_layers = std::array{layers[0], layers[1], layers[2]};
-  if (options.algorithm == "peagle") {
+  if (has_layers(options.algorithm)) {
     config::Apply apply(settings, "1 draft", "tool");
     options.layers = apply.whole("draft.hidden_layers");
     options.mask_token = apply.whole("draft.mask_token_id");
@@ -196,6 +196,12 @@ int init_model_verb(app::Invocation& invocation) {
   publish(
       invocation, [&] { return init_model(options); }, [&] { return plan_model(options); });
   return 0;
+}
+
+std::vector<std::string> draft_algorithms() {
+  std::vector<std::string> names;
+  for (const arch::DraftFamily& family : arch::draft_families()) names.emplace_back(family.name);
+  return names;
 }
 
 int init_draft_verb(app::Invocation& invocation) {

@@ -1,6 +1,7 @@
 """Every family of drafts trained for the same wall time on the demo's target (run.py --part families).
 
-The target answers the demo's prompts (bf16), each family's features are captured once, and each draft then trains on two
+The target answers the demo's prompts (bf16), the features of --chat-rows answers are captured once for the families that
+read one form, and each draft then trains on two
 ranks of one thread for --minutes: a first run of a few steps says how many fit, which are the schedule's length. Reading
 features, starting and publishing count. Served acceptance is sf-eval accept's on held-out prompts, greedy, three tokens
 proposed for each verification; a step's seconds are the median of the second half. Peak: of rank 0, in tensors. Then the
@@ -18,6 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 DEMO = HERE.parents[1] / "man/examples/demo"
 VOCABULARY = ("eagle3", "peagle")
 FAMILIES = ("eagle3", "dflash", "dflash2", "dspark", "domino", "peagle")
+FORMS = {"eagle3": "eagle3", "peagle": "eagle3", "dflash": "dflash", "dflash2": "dflash", "domino": "dflash", "dspark": "dspark"}
 BLOCK = ["--set", "draft.hidden_layers=2", "--set", "draft.block_size=4"]
 SETTINGS = {"eagle3": ["training.unroll=2"], "peagle": ["training.num_depths=4"]}
 OWN = {"eagle3": ["--set", "draft.init=target", "--set", "draft.fc_norm=true"], "peagle": ["--set", "draft.hidden_layers=2"],
@@ -37,10 +39,11 @@ def prepare(a, family, target, chats, work):
     own = OWN.get(family, BLOCK)
     if family in VOCABULARY:
         own = [*own, "--draft-vocab", "8192", "--data", chats]
-    draft, features = work / family, work / f"{family}-features"
+    draft, features = work / family, work / f"features-{FORMS[family]}"
     subprocess.run([a.build / "bin/sf-init", "draft", family, "--target", target, *own, "-o", draft], **QUIET)
-    subprocess.run([a.build / "bin/sf-capture", "features", "--target", target, "--draft", draft, "--data", chats, "--set",
-                    "capture.max_length=320", "--set", "target.compute_dtype=bf16", "-o", features], **QUIET)
+    if not features.exists():
+        subprocess.run([a.build / "bin/sf-capture", "features", "--target", target, "--draft", draft, "--data", chats, "--set",
+                        "capture.max_length=320", "--set", "target.compute_dtype=bf16", "-o", features], **QUIET)
     return draft, features
 
 
@@ -88,11 +91,12 @@ def one(a, family, target, chats, work):
     row = {"family": family, "acceptance_length": served["acceptance_length"], "verifications": served["verifications"],
            "prompts": served["prompts"], "tokens_per_s_plain": served["tokens_per_s_plain"],
            "tokens_per_s_draft": served["tokens_per_s_draft"], "greedy_different": served["greedy_different"],
-           "parameters": sum(count(t["shape"]) for t in tensors if ".exp_avg" not in t["name"] and t["name"] not in ("d2t", "t2d")),
+           "parameters": sum(count(t["shape"]) for name, t in tensors.items()
+                             if ".exp_avg" not in name and name not in ("d2t", "t2d")),
            "steps": len(steps), "wall_s": wall, "step_s": statistics.median(b["t"] - c["t"] for c, b in zip(half, half[1:])),
            "peak_predicted": end["memory"][0]["peak_predicted"], "peak_measured": end["memory"][0]["peak_measured"],
            "estimate": estimate, "loss": half[-1]["loss"]}
-    subprocess.run(["rm", "-rf", features, work / f"{family}-probe"], check=True)
+    subprocess.run(["rm", "-rf", work / f"{family}-probe"], check=True)
     return row, run / "latest"
 
 
@@ -125,19 +129,20 @@ def exports(a, target, latest, work):
             text = subprocess.run([a.build / "bin/sf-shard", "inspect", out], check=True, capture_output=True, text=True).stdout
             with open(out / "config.json", encoding="utf-8") as file:
                 architecture = json.load(file)["architectures"]
-            lines = [line for line in text.splitlines() if line.strip()]
-            print(f"  {family:8} {to:7} {architecture[0]:24} {lines[-1].strip()}", flush=True)
+            tensors = next(line.split(None, 1)[1] for line in text.splitlines() if line.strip().startswith("tensors"))
+            print(f"  {family:8} {to:7} {architecture[0]:24} {tensors}", flush=True)
 
 
 def bench(a, target, work, rows_out):
-    chats = work / "families.jsonl"
+    all_chats, chats = work / "all-chats.jsonl", work / "chats.jsonl"
     print(f"families: {a.minutes} minutes of training each, 2 ranks of 1 thread of {os.cpu_count()}, bf16, SmolLM2-135M; {a.held} held-out "
           "prompts of 48 tokens, 3 tokens proposed", flush=True)
     if a.chats:
-        chats = a.chats
+        all_chats = a.chats
     else:
-        subprocess.run([a.build / "bin/sf-capture", "regenerate", "--target", target, "--prompts", DEMO / "prompts.jsonl", "-o", chats,
+        subprocess.run([a.build / "bin/sf-capture", "regenerate", "--target", target, "--prompts", DEMO / "prompts.jsonl", "-o", all_chats,
                         *sets(["generate.max_new_tokens=72", "generate.batch=32", "target.compute_dtype=bf16"])], **QUIET)
+    chats.write_text("".join(all_chats.read_text().splitlines(keepends=True)[: a.chat_rows]))
     print(HEAD, flush=True)
     latest = {}
     for family in a.families.split(","):
@@ -145,5 +150,5 @@ def bench(a, target, work, rows_out):
         show(row)
         rows_out.append({"name": f"family {family}", **row})
     golden(a)
-    print("exports, as sf-shard inspect ends")
+    print("exports, as sf-shard inspect lists them")
     exports(a, target, latest, work)

@@ -167,6 +167,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=3, help="that each family trains in the part families")
     parser.add_argument("--held", type=int, default=24, help="prompts of the part families")
     parser.add_argument("--chats", type=pathlib.Path, help="the target's answers for the part families; default: made anew")
+    parser.add_argument("--chat-rows", type=int, default=400, help="answers that are trained on in the part families")
     parser.add_argument("--families", default=",".join(families.FAMILIES), help="of the part families")
     a = parser.parse_args()
     sf = lambda name: a.build / "bin" / name  # noqa: E731
