@@ -2,6 +2,7 @@
 #include "tool/held_out.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
 
 #include "arch/decoder.h"
@@ -18,7 +19,8 @@ namespace {
 using config::Apply;
 
 constexpr int64_t kPrefillRows = 256;  // of a forward: a prompt in pieces of so many positions
-constexpr int64_t kGrain = 256;        // positions that a cache grows by, at most
+constexpr int64_t kGrain = 256;        // positions that a cache's capacity is a multiple of
+constexpr int64_t kJoined = 3;         // matrices packed as one, as queries, keys and values are
 
 // Every tensor of the target is multiplied by; a trainer's target may else be two tables.
 void check_whole(const ckpt::Checkpoint& target, const arch::ModelSpec& spec) {
@@ -59,22 +61,39 @@ std::string conditions_of(const HeldOut& held, const DraftFiles& draft, Dtype co
   return sha256_hex(facts.dump()).substr(0, 16);
 }
 
-// Of weights, packed from a copy one matrix at a time; a tied table is held as rows and as a head.
-uint64_t weight_bytes(const arch::ModelSpec& target, const arch::ModelSpec& draft, int64_t table, Dtype compute) {
-  uint64_t largest = 0, elements = 2 * static_cast<uint64_t>(table);
-  for (const arch::ModelSpec* model : {&target, &draft}) {
-    elements += static_cast<uint64_t>(model->parameter_count());
-    for (const arch::Parameter& parameter : model->parameters)
-      largest = std::max(largest, static_cast<uint64_t>(numel(parameter.shape)));
+// Of weights: one packed matrix for each, and rows of the embedding beside a head that is tied to it. While one is
+// packed there is a copy of it, which of matrices that are joined holds several.
+uint64_t weight_bytes(const arch::ModelSpec& target, const arch::ModelSpec& draft, bool tied, Dtype compute) {
+  int64_t elements = 0, copied = 0;
+  for (const arch::Parameter& parameter : target.parameters) {
+    const int64_t size = numel(parameter.shape);
+    const bool table = parameter.name == "model.embed_tokens.weight", head = parameter.name == "lm_head.weight";
+    elements += table && tied ? 2 * size : size;
+    if (!table) copied = std::max(copied, head ? size : kJoined * size);
   }
-  return elements * size_of(compute) + largest * (sizeof(float) + 2 * size_of(compute));
+  for (const arch::Parameter& parameter : draft.parameters) {
+    if (!parameter.trainable) continue;  // the target's
+    elements += numel(parameter.shape);
+    copied = std::max(copied, numel(parameter.shape));
+  }
+  return static_cast<uint64_t>(elements + copied) * size_of(compute);
+}
+
+// Positions that caches hold: no more than `seats` of a capacity are made, which a shorter answer's is not reused for.
+int64_t cached_positions(const HeldOut& held, int64_t seats, int64_t slots) {
+  std::map<int64_t, int64_t> wanted;  // capacity -> prompts
+  for (const HeldOut::Prompt& prompt : held.prompts)
+    ++wanted[(std::ssize(prompt.ids) + prompt.max_new_tokens + slots + kGrain) / kGrain * kGrain];
+  int64_t positions = 0;
+  for (const auto& [capacity, prompts] : wanted) positions += capacity * std::min(seats, prompts);
+  return positions;
 }
 
 // A forward holds no more than a few states of each kind for each of its rows, and two rows of scores for each slot.
 uint64_t bytes_of(const HeldOut& held, const Json& config, const arch::Decoder& target, Dtype compute) {
   const arch::DraftFamily& family = arch::draft_family(config);
   const arch::ModelSpec own = family.describe(config);
-  uint64_t bytes = weight_bytes(arch::describe(target), own, target.vocab * target.hidden, compute);
+  uint64_t bytes = weight_bytes(arch::describe(target), own, target.tied, compute);
   bytes += 3 * plan::rotary_bytes(target.head_dim, target.max_positions);
   int64_t longest = 0, slots = held.proposals.depth + 1, layers = std::ssize(own.segments);
   if (family.blocks) {
@@ -82,11 +101,10 @@ uint64_t bytes_of(const HeldOut& held, const Json& config, const arch::Decoder& 
     slots = std::max(slots, blocks.block);
     layers = blocks.layers;
   }
-  for (const HeldOut::Prompt& prompt : held.prompts)
-    longest = std::max(longest, std::ssize(prompt.ids) + prompt.max_new_tokens);
+  for (const HeldOut::Prompt& prompt : held.prompts) longest = std::max(longest, std::ssize(prompt.ids));
   const int64_t seats = std::min(held.batch, std::ssize(held.prompts));
-  const int64_t entries = seats * (longest + slots + 2 * kGrain) * (target.layers + layers);
-  const int64_t keys = entries * 2 * target.kv_heads * target.head_dim;
+  const int64_t keys =
+      cached_positions(held, seats, slots) * (target.layers + layers) * 2 * target.kv_heads * target.head_dim;
   const int64_t rows = std::max({kPrefillRows, seats * slots, longest});
   const int64_t states = rows * (12 * target.hidden + 4 * target.intermediate + 4 * target.heads * target.head_dim);
   const int64_t scores = seats * slots * target.vocab * 2;
