@@ -88,9 +88,9 @@ void put_rows(const at::Tensor& rows, at::Tensor& into, int64_t row) {
 Block::Block(const Weights& weights, const std::string& prefix, const BlockShape& shape) : shape_(shape) {
   const std::string attn = prefix + "self_attn.", mlp = prefix + "mlp.";
   const int64_t q = shape.heads * shape.head_dim, kv = shape.kv_heads * shape.head_dim;
-  qkv_ = weights.pack(std::array{attn + "q_proj.weight", attn + "k_proj.weight", attn + "v_proj.weight"},
-                      std::array{q, kv, kv}, shape.in);
-  o_ = weights.pack(std::array{attn + "o_proj.weight"}, std::array{shape.hidden}, q);
+  qkv_ = Linear(weights, std::array{attn + "q_proj.weight", attn + "k_proj.weight", attn + "v_proj.weight"},
+                std::array{q, kv, kv}, shape.in);
+  o_ = Linear(weights, std::array{attn + "o_proj.weight"}, std::array{shape.hidden}, q);
   if (shape.experts.count > 0)
     routed_.emplace(weights, mlp, shape.hidden, shape.experts, shape.mlp_bias);
   else
@@ -191,6 +191,10 @@ at::Tensor Block::post_normed(const at::Tensor& h) const {
 
 at::Tensor Block::mlp(const at::Tensor& x) const {
   return mlp_ ? mlp_->apply(x) : routed_->apply(x);
+}
+
+size_t Block::adapt(const LiveAdapter& adapter) {
+  return qkv_.adapt(adapter) + o_.adapt(adapter) + (mlp_ ? mlp_->adapt(adapter) : 0);
 }
 
 void Block::feed_forward(at::Tensor& h) const {

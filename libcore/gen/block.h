@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gen/cache.h"
+#include "gen/linear.h"
 #include "gen/mlp.h"
 #include "gen/weights.h"
 #include "model/rotary.h"
@@ -68,6 +69,7 @@ class Block {
   void feed_forward(at::Tensor& h) const;
   at::Tensor post_normed(const at::Tensor& h) const;  // what the MLP reads
   at::Tensor mlp(const at::Tensor& x) const;
+  size_t adapt(const LiveAdapter& adapter);  // as Linear::adapt
 
  private:
   struct Heads {
@@ -79,7 +81,7 @@ class Block {
   void attend_nodes(const Heads& own, const Rows& rows, const Rows::Run& run, int64_t layer, at::Tensor& mixed) const;
 
   BlockShape shape_;
-  ops::PackedLinear qkv_, o_;
+  Linear qkv_, o_;
   std::optional<Mlp> mlp_;  // or:
   std::optional<RoutedMlp> routed_;
   at::Tensor qkv_bias_, o_bias_, q_norm_, k_norm_, post_norm_;

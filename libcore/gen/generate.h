@@ -30,6 +30,8 @@ struct Completion {
   Finish finish = Finish::kLength;
   double log_prob = 0;     // sum over ids under softmax of the raw logits; 0 unless asked for
   float least_margin = 0;  // greedy: smallest best-minus-second logit over the steps; +inf without a step
+  // Of each token under softmax of the logits over the temperature (greedy: of the logits); empty unless asked for.
+  std::vector<double> token_log_probs = {};
 };
 
 struct GenerateOptions {
@@ -41,7 +43,7 @@ struct GenerateOptions {
   std::vector<std::string> stop_texts;
   const text::Tokenizer* tokenizer = nullptr;
   int64_t batch = 32;  // sequences at once; results do not depend on it
-  bool log_probs = false;
+  bool log_probs = false, token_log_probs = false;
   std::function<bool()> cancelled;  // asked once a step; true: unfinished prompts are given up
 
   void check() const;  // kConfig

@@ -21,22 +21,26 @@ at::Tensor sigmoid(const at::Tensor& x) {
 }  // namespace
 
 Mlp::Mlp(const Weights& weights, const std::string& at, int64_t hidden, int64_t width, bool biased) {
-  gate_ = weights.pack(std::array{at + "gate_proj.weight"}, std::array{width}, hidden);
-  up_ = weights.pack(std::array{at + "up_proj.weight"}, std::array{width}, hidden);
-  down_ = weights.pack(std::array{at + "down_proj.weight"}, std::array{hidden}, width);
+  gate_ = Linear(weights, std::array{at + "gate_proj.weight"}, std::array{width}, hidden);
+  up_ = Linear(weights, std::array{at + "up_proj.weight"}, std::array{width}, hidden);
+  down_ = Linear(weights, std::array{at + "down_proj.weight"}, std::array{hidden}, width);
   gate_bias_ = weights.maybe(at + "gate_proj.bias", {width}, biased);
   up_bias_ = weights.maybe(at + "up_proj.bias", {width}, biased);
   down_bias_ = weights.maybe(at + "down_proj.bias", {hidden}, biased);
 }
 
 Mlp::Mlp(const at::Tensor& gate_up, const at::Tensor& down, Dtype compute)
-    : gate_(ops::PackedLinear::pack(gate_up.narrow(0, 0, gate_up.size(0) / 2), compute)),
-      up_(ops::PackedLinear::pack(gate_up.narrow(0, gate_up.size(0) / 2, gate_up.size(0) / 2), compute)),
-      down_(ops::PackedLinear::pack(down, compute)) {}
+    : gate_(gate_up.narrow(0, 0, gate_up.size(0) / 2), compute),
+      up_(gate_up.narrow(0, gate_up.size(0) / 2, gate_up.size(0) / 2), compute),
+      down_(down, compute) {}
 
 at::Tensor Mlp::apply(const at::Tensor& x) const {
   // Two products rather than a fused one: the gate's halves would have to be copied apart.
   return down_.apply(ops::swiglu(gate_.apply(x, gate_bias_), up_.apply(x, up_bias_)), down_bias_);
+}
+
+size_t Mlp::adapt(const LiveAdapter& adapter) {
+  return gate_.adapt(adapter) + up_.adapt(adapter) + down_.adapt(adapter);
 }
 
 RoutedMlp::RoutedMlp(const Weights& weights, const std::string& at, int64_t hidden, const arch::Experts& experts,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "arch/decoder.h"
+#include "gen/linear.h"
 #include "gen/weights.h"
 #include "ops/packed_linear.h"
 
@@ -18,9 +19,10 @@ class Mlp {
   // gate above up [2 width, hidden], and down [hidden, width].
   Mlp(const at::Tensor& gate_up, const at::Tensor& down, Dtype compute);
   at::Tensor apply(const at::Tensor& x) const;  // [rows, hidden] -> the same
+  size_t adapt(const LiveAdapter& adapter);     // as Linear::adapt
 
  private:
-  ops::PackedLinear gate_, up_, down_;
+  Linear gate_, up_, down_;
   at::Tensor gate_bias_, up_bias_, down_bias_;
 };
 

@@ -61,18 +61,16 @@ int64_t Sequence::capacity(int64_t look_ahead) const {
 }
 
 Completion Sequence::completion() const {
-  return {index_,
-          {ids_.begin() + static_cast<std::ptrdiff_t>(prompt_tokens_), ids_.end()},
-          finish_,
-          log_prob,
-          least_margin};
+  return {index_,       {ids_.begin() + static_cast<std::ptrdiff_t>(prompt_tokens_), ids_.end()},
+          finish_,      log_prob,
+          least_margin, token_log_probs};
 }
 
-double log_prob_of(std::span<const float> scores, int32_t id) {
+double log_prob_of(std::span<const float> scores, int32_t id, double temperature) {
   const double best = *std::max_element(scores.begin(), scores.end());
   double sum = 0;
-  for (float s : scores) sum += std::exp(double{s} - best);
-  return double{scores[static_cast<size_t>(id)]} - best - std::log(sum);
+  for (float s : scores) sum += std::exp((double{s} - best) / temperature);
+  return (double{scores[static_cast<size_t>(id)]} - best) / temperature - std::log(sum);
 }
 
 float margin_of(std::span<const float> scores) {
@@ -90,7 +88,8 @@ Chooser::Chooser(const Target& target, const GenerateOptions& options)
     : target_(target),
       options_(options),
       draws_(options.sampling.seed),
-      needs_scores_(!options.sampling.greedy() || options.sampling.needs_history() || options.log_probs) {}
+      needs_scores_(!options.sampling.greedy() || options.sampling.needs_history() || options.log_probs ||
+                    options.token_log_probs) {}
 
 std::vector<int32_t> Chooser::choose(const at::Tensor& final_norm, std::span<Sequence* const> sequences) const {
   std::vector<int32_t> chosen;
@@ -112,6 +111,9 @@ std::vector<int32_t> Chooser::choose(const at::Tensor& final_norm, std::span<Seq
       const Law law = law_of(scores, options_.sampling, sequence.ids());
       chosen[i] = law.pick(draws_.token(sequence.sample(), sequence.answered()));
       if (options_.log_probs) sequence.log_prob += log_prob_of(scores, chosen[i]);
+      if (options_.token_log_probs)
+        sequence.token_log_probs.push_back(
+            log_prob_of(scores, chosen[i], options_.sampling.greedy() ? 1 : options_.sampling.temperature));
       if (options_.sampling.greedy()) sequence.least_margin = std::min(sequence.least_margin, margin_of(scores));
     }
   });

@@ -27,6 +27,7 @@ class Sequence {
 
   double log_prob = 0;
   float least_margin;
+  std::vector<double> token_log_probs;
 
  private:
   uint64_t sample_;
@@ -74,8 +75,8 @@ class Chooser {
   bool needs_scores_;
 };
 
-// log softmax(scores)[id] and best minus second best, in fp64 sums.
-double log_prob_of(std::span<const float> scores, int32_t id);
+// log softmax(scores / temperature)[id] and best minus second best, in fp64 sums.
+double log_prob_of(std::span<const float> scores, int32_t id, double temperature = 1);
 float margin_of(std::span<const float> scores);
 
 }  // namespace sf::gen

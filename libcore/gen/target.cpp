@@ -139,6 +139,16 @@ States Target::prefill(Cache& cache, std::span<const int32_t> ids, std::span<con
   return all;
 }
 
+void Target::adapt(const LiveAdapter& adapter) {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  size_t taken = 0;
+  for (Block& block : blocks_) taken += block.adapt(adapter);
+  SF_CHECK(taken == adapter.size(), Exit::kConfig,
+           "{} of {} adapted parameters, of which the first is {}, are linear layers that decoding can adapt: experts "
+           "are not",
+           taken, adapter.size(), adapter.begin()->first);
+}
+
 at::Tensor Target::logits(const at::Tensor& final_norm) const {
   at::AutoDispatchBelowADInplaceOrView no_gradients;
   return head_.apply_fp32(final_norm);

@@ -53,6 +53,10 @@ class Target {
   ops::Top1 top1(const at::Tensor& final_norm) const;     // without the logits in memory
   at::Tensor embed(std::span<const int32_t> ids) const;   // [ids, H]; kData for an id outside the vocabulary
   int64_t forwards() const { return forwards_; }          // since construction; prefill counts each cut
+  // Of all forwards from here on, on top of the weights as they were loaded; an empty one takes it away. What caches
+  // hold is that of the adapter they were filled under. kConfig naming a parameter that cannot be adapted so (experts);
+  // kData for factors of another shape.
+  void adapt(const LiveAdapter& adapter);
 
  private:
   arch::Decoder decoder_;

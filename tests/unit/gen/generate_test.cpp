@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "ckpt/checkpoint.h"
+#include "gen/sequence.h"
 #include "tensor/convert.h"
 #include "tiny.h"
 
@@ -55,6 +56,27 @@ TEST_P(AnyBatch, GivesTheSameCompletions) {
       EXPECT_EQ(completion.log_prob, wanted[index].log_prob) << index;
     }
   }
+}
+
+TEST(Generate, TellsEachTokensLogProbabilityUnderTheTemperature) {
+  Target target = tiny::target();
+  GenerateOptions options{
+      .sampling = {.temperature = 0.5, .seed = 3}, .max_new_tokens = 6, .log_probs = true, .token_log_probs = true};
+  const std::vector<Prompt> given = prompts(1);
+  const Completion found = run(target, given, options).at(0);
+  ASSERT_EQ(found.token_log_probs.size(), found.ids.size());
+  Cache cache = target.make_cache(64);
+  std::vector<int32_t> ids = given[0].ids;
+  ids.insert(ids.end(), found.ids.begin(), found.ids.end());
+  const at::Tensor logits = target.logits(target.prefill(cache, ids).final_norm);
+  double raw = 0;
+  for (size_t t = 0; t < found.ids.size(); ++t) {
+    const auto row = static_cast<int64_t>(given[0].ids.size() + t - 1);
+    std::span<const float> scores(logits.const_data_ptr<float>() + row * logits.size(1), 37);
+    EXPECT_EQ(found.token_log_probs[t], log_prob_of(scores, found.ids[t], 0.5));
+    raw += log_prob_of(scores, found.ids[t]);
+  }
+  EXPECT_DOUBLE_EQ(found.log_prob, raw);
 }
 
 TEST(Generate, EndsWithTheStopIdOrAtTheLimit) {

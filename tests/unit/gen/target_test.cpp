@@ -156,6 +156,65 @@ TEST_P(Families, FollowTheSegmentsOfTheModel) {
             1e-5 * logits.abs().max().item<double>());
 }
 
+// The adapters of every kind of layer but one of them, with B that is not zero.
+std::vector<arch::Adapter> some_adapters(const arch::Decoder& d) {
+  arch::Lora lora;
+  lora.rank = 3, lora.alpha = 6;
+  lora.targets.names = {"q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"};
+  return arch::adapters_of(lora, arch::describe(d));
+}
+
+LiveAdapter factors(const std::vector<arch::Adapter>& adapters) {
+  LiveAdapter live;
+  for (const arch::Adapter& adapter : adapters)
+    live[adapter.parameter] = {tiny::random(adapter.a, adapter.a_shape(), 0.2f, 0),
+                               tiny::random(adapter.b, adapter.b_shape(), 0.2f, 0), adapter.scale};
+  return live;
+}
+
+at::Tensor states_of(Target& target, const std::vector<int32_t>& ids) {
+  Cache cache = target.make_cache(64);
+  return target.prefill(cache, ids).final_norm;
+}
+
+TEST(Target, WithAnAdapterFollowsTheSegmentsThatHaveIt) {
+  const arch::Decoder d = tiny::decoder();
+  const std::vector<arch::Adapter> adapters = some_adapters(d);
+  const LiveAdapter live = factors(adapters);
+  model::Tensors weights = tiny::weights(arch::describe(d));
+  Target target(d, Weights(weights, Dtype::kF32));
+  const std::vector<int32_t> ids = tiny::ids(20, 1);
+  const at::Tensor plain = states_of(target, ids);
+  target.adapt(live);
+  const at::Tensor adapted = states_of(target, ids);
+  for (const arch::Adapter& adapter : adapters) {
+    weights[adapter.a] = live.at(adapter.parameter).a;
+    weights[adapter.b] = live.at(adapter.parameter).b;
+  }
+  at::Tensor index = at::empty({1, 20}, at::kLong);
+  std::copy(ids.begin(), ids.end(), index.data_ptr<int64_t>());
+  model::Tensors boundaries{{"ids", index}, {"positions", at::arange(20, at::kLong).unsqueeze(0)}};
+  for (const model::Segment& segment : model::decoder_segments(d, adapters))
+    for (auto& [name, tensor] : segment.forward(weights, boundaries)) boundaries[name] = tensor;
+  const at::Tensor wanted = boundaries.at("final_norm").squeeze(0);
+  // Two fp32 forms of four blocks; sums in another order.
+  EXPECT_LT(tensor::max_abs_difference(adapted, wanted), 2e-5 * wanted.abs().max().item<double>());
+  EXPECT_GT(tensor::max_abs_difference(adapted, plain), 1e-2);
+  target.adapt({});
+  EXPECT_EQ(tensor::max_abs_difference(states_of(target, ids), plain), 0);
+}
+
+TEST(Target, RefusesAnAdapterOfWhatItCannotAdapt) {
+  const arch::Decoder d = tiny::decoder();
+  Target target = tiny::target();
+  LiveAdapter live = factors(some_adapters(d));
+  live["model.layers.9.self_attn.q_proj.weight"] = live.begin()->second;
+  EXPECT_THROW(target.adapt(live), Error);
+  live.erase("model.layers.9.self_attn.q_proj.weight");
+  live.begin()->second.a = tiny::random("other", {3, 5}, 1, 0);
+  EXPECT_THROW(target.adapt(live), Error);
+}
+
 TEST(Target, ScoresThatAreNotFiniteHaveNoBestToken) {
   for (const char* broken : {"model.norm.weight", "model.embed_tokens.weight"}) {
     const arch::Decoder d = tiny::decoder();
