@@ -26,8 +26,8 @@ constexpr int64_t kJoined = 3;         // matrices packed as one, as queries, ke
 void check_whole(const ckpt::Checkpoint& target, const arch::ModelSpec& spec) {
   for (const arch::Parameter& parameter : spec.parameters)
     SF_CHECK(target.contains(parameter.name), Exit::kConfig,
-             "eval.interval decodes with the whole target, and {} lacks {}; give --target DIR of a whole one, or "
-             "eval.interval = 0",
+             "eval.interval decodes with the whole target, and {} lacks {}: make the draft for the whole one, or leave "
+             "eval.interval out",
              target.dir().string(), parameter.name);
 }
 

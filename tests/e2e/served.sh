@@ -92,5 +92,20 @@ for plan in "" --plan; do
   expect 78 "${train[@]}" --from feats --set eval.batch=4 -o never $plan
   says "eval.interval = 0"
 done
+# A target that was cut down to its tables trains a draft, and decodes nothing.
+cp -r hf cut && python3 - <<'P'
+import json, struct
+with open("cut/model.safetensors", "rb") as f:
+    head, body = json.loads(f.read(struct.unpack("<Q", f.read(8))[0])), f.read()
+head["other"] = head.pop("model.layers.0.mlp.up_proj.weight")
+text = json.dumps(head).encode()
+open("cut/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + body)
+P
+sf-init draft eagle3 --target cut -o of-cut >/dev/null 2>err || { cat err; die "a draft of tables"; }
+sf-capture features --synthetic of-cut --n 12 -o feats-of-cut >/dev/null 2>err || { cat err; die "features for tables"; }
+for plan in "" --plan; do
+  expect 78 sf-train eagle3 -c run.toml --draft of-cut --from feats-of-cut "${held[@]}" -o never $plan
+  says "decodes with the whole target" "lacks model.layers.0.mlp.up_proj.weight"
+done
 "${train[@]}" --from feats "${held[@]}" -o never --plan >out 2>err || { cat err; die "--plan"; }
 grep -q "an evaluation, at most" out || die "the plan does not say what an evaluation takes"
