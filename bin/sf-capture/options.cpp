@@ -37,7 +37,8 @@ Verb features() {
                    .help = "no target: random numbers in the shapes of qwen3-8b, qwen3-8b/8, or a checkpoint's"},
                   {.name = "n", .value = "N", .help = "rows of --synthetic; default 256"}},
       .settings = {"target", "capture", "data", "stream.credit_mib", "stream.heartbeat_s", "stream.stop_deadline_s",
-                   "stream.bind", "shard.host_resident", "shard.host_dir"},
+                   "stream.bind", "stream.encrypt", "stream.rejoin_deadline_s", "stream.report_s",
+                   "shard.host_resident", "shard.host_dir"},
       .plan = sf::tool::capture_features_plan,
       .tensor_entry = "sf_capture_features",
   };

@@ -20,6 +20,7 @@ class Feed {
   void want(std::span<const uint64_t> positions) { source_.want(positions); }
   // The micro-batch of these positions, in this order. Errors of Source::get and of the collation.
   Batch get(std::span<const uint64_t> positions);
+  void trained(uint64_t end) { source_.trained(end); }  // positions below are done
   void finish() { source_.finish(); }
   double deadline_s() const { return deadline_s_; }
 

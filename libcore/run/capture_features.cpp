@@ -107,8 +107,8 @@ Json counts(const Capture& capture, int64_t rows, int64_t voids) {
 int to_directory(app::Invocation& invocation, Capture& capture) {
   fs::path dir = invocation.get("output");
   Apply without(invocation.settings(), "0 streams (a directory is written)", "run");
-  for (const char* key :
-       {"capture.cache_mib", "stream.credit_mib", "stream.heartbeat_s", "stream.stop_deadline_s", "stream.bind"})
+  for (const char* key : {"capture.cache_mib", "stream.credit_mib", "stream.heartbeat_s", "stream.stop_deadline_s",
+                          "stream.bind", "stream.encrypt", "stream.rejoin_deadline_s", "stream.report_s"})
     without.nothing(key);
   app::settle_settings(invocation);
   invocation.stop();  // from here on a request to stop keeps the rows that are finished
@@ -150,6 +150,11 @@ stream::ProducerOptions producer_options(app::Invocation& invocation, const Capt
   options.stop_s = Apply(settings, "the ending", "stream").number("stream.stop_deadline_s");
   std::string address = Apply(settings, "1 producer", "stream").word("stream.bind");
   options.bind = address.find("://") == std::string::npos ? fmt::format("tcp://{}:*", address) : address;
+  options.encrypt = Apply(settings, "1 producer", "stream").flag("stream.encrypt");
+  options.explain_s = Apply(settings, "1 producer", "stream").number("stream.report_s");
+  Apply rejoin(settings, invocation.has("handle-file") ? "every rank" : "0 ranks (a pipe ends with its reader)",
+               "stream");
+  options.rejoin_s = rejoin.number("stream.rejoin_deadline_s");
   options.report = [&invocation](const std::string& line) { invocation.log(line); };
   return options;
 }
@@ -179,6 +184,7 @@ int to_stream(app::Invocation& invocation, Capture& capture) {
     invocation.result(producer.handle().to_json().dump());
   stream::Ending ending = producer.serve([&] { return invocation.stop() != app::Stop::kNone; });
   if (by_file) stream::remove_handle_file(invocation.get("handle-file"), producer.handle().id);
+  invocation.log(producer.explain());
   stream::ProducerCounts done = producer.counts();
   std::string summary = fmt::format(
       "{} samples sent ({} void, {} from the cache), {} tokens computed at {:.1f} tokens/s; {}", done.sent, done.voids,

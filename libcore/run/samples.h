@@ -21,6 +21,10 @@ void refuse(const stream::Source& source, const Error& why);
 // The producer of a stream was told to stop and waits for this trainer to publish and leave.
 bool producer_stopping(const stream::Source& source);
 
+// What became of every position that was asked of a stream, over all ranks; of a directory nothing. kSoftware if the
+// counters do not add up. Every rank calls it, after finish().
+void explain_stream(app::Invocation& invocation, comm::Group& group, const stream::Source& source);
+
 // Ends --tee: once every rank has closed its part, rank 0 publishes the directory. Does nothing without --tee. A run
 // that did not end well leaves DIR.partial, which the next one continues.
 void publish_tee(app::Invocation& invocation, comm::Group& group, stream::Source& source, bool ended_well);

@@ -113,6 +113,8 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   loading.compare_files({{"draft", draft.files.identity()}, {"target", draft.target.identity()}});
   std::unique_ptr<stream::Source> source = open_source(invocation, *group, tool::wanted_contract(draft));
   tool::Samples samples = samples_of(invocation, source->contract());
+  if (samples.credit_bytes > 0)
+    tool::check_window_fits(invocation.settings(), loop_settings, source->contract(), group->world());
   choose_modes(invocation, *group, engine_options, [&](config::Settings& settings, int world) {
     tool::PlanRequest request = tool::draft_request(settings, family, config, draft.tied(), samples, world);
     tool::place_host_tables(request.options, tool::places_of(draft));
@@ -157,6 +159,7 @@ int train_draft(app::Invocation& invocation, const DraftVerb& verb) {
   train::Loop loop(engine, feed, *objective, checkpoints, options, report.sink(),
                    [&] { return wanted_stop(invocation, *source); });
   train::LoopEnd end = loop.run(progress);
+  explain_stream(invocation, *group, *source);
   publish_tee(invocation, *group, *source, end.exit == Exit::kOk);
   return report.finish(end);
 }

@@ -18,6 +18,7 @@
 #include "tool/apply_schedule.h"
 #include "tool/plan_request.h"
 #include "tool/run_dir.h"
+#include "tool/sample_source.h"
 
 namespace sf::run {
 namespace {
@@ -123,6 +124,8 @@ void choose_modes(app::Invocation& invocation, comm::Group& group, engine::Engin
 train::LoopOptions loop_options(app::Invocation& invocation, const tool::LoopSettings& loop, uint64_t rows,
                                 bool reference_quirks) {
   const tool::Steps steps = tool::steps_of(loop, rows);
+  if (std::string line = tool::last_window_line(loop, rows); !line.empty() && invocation.ranks().rank == 0)
+    invocation.log(line);
   train::LoopOptions options;
   options.windows = {.rows = loop.rows, .micro_batches = loop.micro_batches, .positions = loop.positions(rows)};
   options.steps = steps.run;
@@ -162,7 +165,7 @@ Json numerics(app::Invocation& invocation) {
 }
 
 tool::Samples samples_of(app::Invocation& invocation, const stream::Contract& contract) {
-  bool lies_here = std::filesystem::is_directory(invocation.get("from"));
+  bool lies_here = tool::lies_in_directory(invocation.all("from"));
   auto credit = static_cast<uint64_t>(invocation.settings().get_int("stream.credit_mib")) << 20;
   return {contract.max_length, *dtype_from_name(contract.feature_dtype), lies_here ? 0 : credit};
 }

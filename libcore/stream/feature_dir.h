@@ -82,6 +82,7 @@ class TeeSource : public Source {
   const Contract& contract() const override { return inner_->contract(); }
   void want(std::span<const uint64_t> positions) override { inner_->want(positions); }
   Sample get(uint64_t position, Deadline deadline) override;
+  void trained(uint64_t end) override { inner_->trained(end); }
   void finish() override;  // of the inner source; then closes the writer
   FeatureWriter& writer() { return writer_; }
   const Source& inner() const { return *inner_; }

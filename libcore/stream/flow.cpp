@@ -89,6 +89,12 @@ size_t Flow::in_flight(const Peer& peer) const {
   return found == peers_.end() ? 0 : found->second.flying_bytes;
 }
 
+size_t Flow::in_flight() const {
+  size_t total = 0;
+  for (const auto& [peer, state] : peers_) total += state.flying_bytes;
+  return total;
+}
+
 size_t Flow::queued(const Peer& peer) const {
   auto found = peers_.find(peer);
   return found == peers_.end() ? 0 : found->second.now.size() + found->second.want.size();

@@ -4,6 +4,7 @@
 // more that a caller waits for now: such a position passes whatever the credit, so a full window can never block its
 // own head.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -35,8 +36,11 @@ class Flow {
   std::vector<Peer> serve(uint64_t position, size_t bytes);
 
   size_t in_flight(const Peer& peer) const;  // bytes
-  size_t queued(const Peer& peer) const;     // positions asked and not served
+  size_t in_flight() const;
+  size_t queued(const Peer& peer) const;  // positions asked and not served
   size_t queued() const;
+
+  auto operator<=>(const Flow&) const = default;
 
  private:
   struct State {
@@ -44,6 +48,7 @@ class Flow {
     std::set<uint64_t> now, want;       // disjoint
     std::map<uint64_t, size_t> flying;  // position -> bytes
     size_t flying_bytes = 0;
+    auto operator<=>(const State&) const = default;
   };
   bool has_room(const State& state) const;
   static void land(State& state, uint64_t position);

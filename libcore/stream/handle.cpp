@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream/handle.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -44,6 +46,14 @@ Handle from_json(const Json& json) {
   handle.host = short_text(json, "host", 256);
   handle.token = short_text(json, "token", 128);
   handle.code = short_text(json, "code", 128);
+  if (const Json* keys = json.find("encryption")) {
+    auto key = [&](const char* name) {
+      std::string text = short_text(*keys, name, kKeyLetters);
+      SF_CHECK(is_key(text), Exit::kData, "encryption: {} is not a key of {} letters", name, kKeyLetters);
+      return text;
+    };
+    handle.encryption = Encryption{key("server"), {key("client"), key("client_secret")}};
+  }
   return handle;
 }
 
@@ -60,6 +70,12 @@ Json Handle::to_json() const {
   json.set("kind", "stream").set("v", version).set("id", id).set("endpoints", std::move(list));
   json.set("contract", contract.to_json()).set("contract_digest", contract.digest());
   json.set("pid", pid).set("host", host).set("code", code).set("token", token);
+  if (encryption) {
+    Json keys = Json::object();
+    keys.set("server", encryption->server).set("client", encryption->client.open);
+    keys.set("client_secret", encryption->client.secret);
+    json.set("encryption", std::move(keys));
+  }
   return json;
 }
 
@@ -70,6 +86,7 @@ std::string Handle::line() const {
 std::string Handle::shown() const {
   Json json = to_json();
   json.set("token", "********");
+  if (encryption) json.set("encryption", "********");
   return json.dump(2) + "\n";
 }
 
@@ -98,7 +115,33 @@ std::string random_hex(size_t bytes) {
 }
 
 void write_handle_file(const std::filesystem::path& path, const Handle& handle) {
-  write_atomic(path, handle.line());
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    return write_atomic(path, handle.line());  // a FIFO
+  refuse_to_replace(path);
+  std::filesystem::path fresh = path;
+  fresh += "." + random_hex(4);
+  UniqueFd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  SF_CHECK(fd.get() >= 0, Exit::kCantCreate, "cannot create {}: {}", fresh.string(), errno_text(errno));
+  try {
+    write_all(fd.get(), handle.line(), fresh);
+    sync_fd(fd.get(), fresh);
+    std::filesystem::rename(fresh, path);
+  } catch (...) {
+    std::filesystem::remove(fresh, ignored);
+    throw;
+  }
+  sync_dir(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
+}
+
+Handle read_handle_file(const std::filesystem::path& path) {
+  Handle handle = Handle::parse(read_file(path, kMaxHandleBytes), path.string());
+  struct stat info {};
+  if (handle.encryption && ::stat(path.c_str(), &info) == 0)
+    SF_CHECK((info.st_mode & 077) == 0, Exit::kNoPermission,
+             "{} holds the keys of a stream and others may read it (mode {:04o}); make a new one with --handle-file",
+             path.string(), info.st_mode & 07777);
+  return handle;
 }
 
 void remove_handle_file(const std::filesystem::path& path, std::string_view id) {
@@ -131,7 +174,7 @@ Handle read_handle(int fd, Deadline deadline) {
 Handle wait_for_handle_file(const std::filesystem::path& path, Deadline deadline) {
   for (;;) {
     std::error_code ignored;
-    if (std::filesystem::exists(path, ignored)) return Handle::parse(read_file(path, kMaxHandleBytes), path.string());
+    if (std::filesystem::exists(path, ignored)) return read_handle_file(path);
     SF_CHECK(!deadline.passed(), Exit::kUnavailable, "no handle file {} appeared before the deadline", path.string());
     std::this_thread::sleep_for(std::min(deadline.left(), Seconds(0.05)));
   }

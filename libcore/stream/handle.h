@@ -3,12 +3,14 @@
 // a handle file (`--handle-file F`, `--from F`); after the line the pipe carries nothing but its own life.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/deadline.h"
 #include "stream/sample.h"
+#include "stream/socket.h"
 
 namespace sf::stream {
 
@@ -19,6 +21,11 @@ struct Endpoint {
   std::string data, control;  // "tcp://127.0.0.1:43817"
 };
 
+struct Encryption {
+  std::string server;  // open key
+  KeyPair client;
+};
+
 struct Handle {
   int version = 1;                  // wire version
   std::string id;                   // 16 hex digits, new for every producer process
@@ -27,11 +34,13 @@ struct Handle {
   int64_t pid = 0;
   std::string host;
   std::string token;  // whoever knows it may join
-  std::string code;   // code version of the producer: recorded, a difference is said, never refused
+  // Of an encrypted stream: its own open key, and the pair of whoever may join. A file with them is its owner's alone.
+  std::optional<Encryption> encryption;
+  std::string code;  // code version of the producer: recorded, a difference is said, never refused
 
   Json to_json() const;
   std::string line() const;   // one line, newline at its end
-  std::string shown() const;  // for people: pretty, the token masked
+  std::string shown() const;  // for people: pretty, token and secret key masked
   std::string who() const;    // "producer 1234 on host"
   // kData: not a handle. kProtocol: another wire version, or the contract does not match its digest.
   static Handle parse(std::string_view text, std::string_view origin);
@@ -40,7 +49,9 @@ struct Handle {
 // Random hex digits from the kernel: ids and tokens.
 std::string random_hex(size_t bytes);
 
-void write_handle_file(const std::filesystem::path& path, const Handle& handle);  // atomic
+void write_handle_file(const std::filesystem::path& path, const Handle& handle);  // atomic, mode 0600
+// kNoPermission: it holds keys and may be read by others.
+Handle read_handle_file(const std::filesystem::path& path);
 // Removes the file if it still names this stream.
 void remove_handle_file(const std::filesystem::path& path, std::string_view id);
 

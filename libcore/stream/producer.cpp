@@ -25,6 +25,13 @@ constexpr int kLingerMs = 1000;        // for the last words of the control sock
 constexpr double kReaderGraceS = 0.2;  // messages of a reader that just died may still be on their way
 constexpr int kMaxBurst = 256;         // messages handled before heartbeats get their turn
 
+// Where an address of every interface is found from elsewhere.
+std::string reachable(const std::string& bound, const std::string& host) {
+  for (const char* every : {"tcp://0.0.0.0:", "tcp://[::]:"})
+    if (bound.starts_with(every)) return fmt::format("tcp://{}:{}", host, bound.substr(std::string(every).size()));
+  return bound;
+}
+
 }  // namespace
 
 Exit exit_of(Ending ending) {
@@ -85,7 +92,7 @@ struct Producer::Impl {
   Sockets sockets;
   Socket data, control;
   Roster roster;
-  double started, next_sweep = 0, last_turn = monotonic_s();
+  double started, joined_at = 0, next_line = 0, next_sweep = 0, last_turn = monotonic_s();
   std::optional<double> reader_gone_at;
 
   Wake wake;
@@ -107,15 +114,14 @@ struct Producer::Impl {
   void sweep(double now);
   void judge(double now);
   std::shared_ptr<const Sample> produce(uint64_t position);
-  void deliver(uint64_t position, std::shared_ptr<const Sample> sample);
+  void deliver(uint64_t position, std::shared_ptr<const Sample> sample, double busy_s);
   Ending finish(Ending how);
   void end_with(Exit code, const std::string& message);
+  std::string explain(double now) const;
   void flush_reports();
 };
 
 void Producer::Impl::open() {
-  SF_CHECK(is_loopback(options.bind), Exit::kConfig,
-           "stream address {}: only loopback (tcp://127.0.0.1:PORT or :*) is served without encryption", options.bind);
   char host[256] = "";
   gethostname(host, sizeof host - 1);
   handle.version = kWireVersion;
@@ -125,7 +131,13 @@ void Producer::Impl::open() {
   handle.pid = getpid();
   handle.host = host;
   handle.code = options.code;
-  handle.endpoints.push_back({data.bind(options.bind), control.bind(options.bind)});
+  if ((options.encrypt || !is_loopback(options.bind)) && !fault("stream.never_encrypt")) {
+    KeyPair own = make_key_pair();
+    handle.encryption = Encryption{own.open, make_key_pair()};
+    sockets.admit({handle.encryption->client.open});
+    for (Socket* socket : {&data, &control}) socket->encrypt_as_server(own);
+  }
+  handle.endpoints.push_back({reachable(data.bind(options.bind), host), reachable(control.bind(options.bind), host)});
   thread = std::thread([this] { run(); });
 }
 
@@ -133,12 +145,13 @@ void Producer::Impl::run() {
   try {
     for (;;) {
       int life = reader_gone_at ? -1 : options.life_fd;
-      Ready ready = wait(&control, &data, wake.fd(), life, 0, static_cast<int>(options.heartbeat_s * 500) + 1);
+      const Socket* both[] = {&control, &data};
+      short seen = wait(both, wake.fd(), life, 0, static_cast<int>(options.heartbeat_s * 500) + 1);
       wake.clear();
       double now = monotonic_s();
       std::unique_lock lock(mutex);
       forgive(now);
-      if (ready.life & (POLLERR | POLLHUP | POLLNVAL)) reader_gone_at = now;
+      if (seen & (POLLERR | POLLHUP | POLLNVAL)) reader_gone_at = now;
       pump(control, now);
       pump(data, now);
       lock.unlock();
@@ -233,6 +246,7 @@ void Producer::Impl::on_hello(const Received& message, double now) {
   bool again = roster.find(message.peer) != nullptr;
   if (auto reason = roster.join(message.peer, hello, now, replaced)) return refuse(Exit::kUnavailable, *reason);
   for (const std::string& peer : replaced) flow.drop(peer);
+  if (!joined) joined_at = now, next_line = now + options.explain_s;
   joined = true;
   flow.join(message.peer, std::min(options.credit_bytes, static_cast<size_t>(hello.credit_bytes)));
   say(fmt::format("rank {} of {} ({}) {}", hello.rank, hello.world, hello.name, again ? "is back" : "joined"));
@@ -274,6 +288,7 @@ void Producer::Impl::answer_alive(const std::string& peer, double now) {
   json.set("computing", computing ? Json(*computing) : Json());
   json.set("for_s", computing ? now - computing_since : 0.0);
   json.set("queued", static_cast<uint64_t>(flow.queued(peer))).set("stopping", stopping);
+  json.set("produced", counts.computed + counts.cached).set("busy_s", counts.busy_s);
   control.send_text(peer, Kind::kAlive, json.dump());
 }
 
@@ -363,8 +378,9 @@ std::shared_ptr<const Sample> Producer::Impl::produce(uint64_t position) {
   return sample;
 }
 
-void Producer::Impl::deliver(uint64_t position, std::shared_ptr<const Sample> sample) {
+void Producer::Impl::deliver(uint64_t position, std::shared_ptr<const Sample> sample, double busy_s) {
   std::lock_guard lock(mutex);
+  counts.busy_s += busy_s;
   for (const std::string& peer : flow.serve(position, sample->bytes())) {
     outbox.push_back({peer, sample});
     ++counts.sent;
@@ -375,10 +391,28 @@ void Producer::Impl::deliver(uint64_t position, std::shared_ptr<const Sample> sa
   wake.ring();
 }
 
+std::string Producer::Impl::explain(double now) const {
+  double elapsed = joined ? now - joined_at : 0, busy = elapsed > 0 ? std::min(1.0, counts.busy_s / elapsed) : 0;
+  uint64_t made = counts.computed + counts.cached;
+  return fmt::format(
+      "pipe: produced {} ({} from the cache), sent {} ({} void, {:.1f} MiB), in flight {:.1f} MiB, {} queued; makes "
+      "{:.1f}/s, asked for {:.1f}/s: {} ({:.0f} % busy)",
+      made, counts.cached, counts.sent, counts.voids, static_cast<double>(counts.sent_bytes) / 1048576.0,
+      static_cast<double>(flow.in_flight()) / 1048576.0, flow.queued(),
+      counts.busy_s > 0 ? static_cast<double>(made) / counts.busy_s : 0,
+      elapsed > 0 ? static_cast<double>(made) / elapsed : 0,
+      busy > 0.9 ? "this producer limits the trainers" : "the trainers limit this producer", 100 * busy);
+}
+
 void Producer::Impl::flush_reports() {
   std::deque<std::string> lines;
   {
     std::lock_guard lock(mutex);
+    double now = monotonic_s();
+    if (options.explain_s > 0 && joined && now >= next_line) {
+      next_line = now + options.explain_s;
+      say(explain(now));
+    }
     lines.swap(reports);
   }
   if (!options.report) return;
@@ -423,6 +457,11 @@ ProducerCounts Producer::counts() const {
   return impl_->counts;
 }
 
+std::string Producer::explain() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->explain(monotonic_s());
+}
+
 Ending Producer::serve(const std::function<bool()>& stop) {
   Impl& self = *impl_;
   std::optional<Deadline> stop_deadline;
@@ -444,7 +483,9 @@ Ending Producer::serve(const std::function<bool()>& stop) {
         }
       }
       if (!position) break;
-      self.deliver(*position, self.produce(*position));
+      double start = monotonic_s();
+      auto sample = self.produce(*position);
+      self.deliver(*position, std::move(sample), monotonic_s() - start);
     }
   } catch (const Error& error) {
     self.end_with(error.code(), error.what());

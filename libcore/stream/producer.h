@@ -17,7 +17,8 @@ namespace sf::stream {
 
 struct ProducerOptions {
   Contract contract;
-  std::string bind = "tcp://127.0.0.1:*";   // loopback only: beyond it the stream would need encryption
+  std::string bind = "tcp://127.0.0.1:*";   // beyond loopback the stream is encrypted
+  bool encrypt = false;                     // on loopback, too
   std::string code;                         // code version, said to trainers
   size_t credit_bytes = size_t{256} << 20;  // most bytes in flight to one rank (and at most what the rank grants)
   size_t cache_bytes = size_t{1} << 30;     // finished samples kept for later epochs
@@ -26,6 +27,7 @@ struct ProducerOptions {
   double stop_s = 60;    // after stop: how long BYE is waited for
   double join_s = 600;   // how long the first rank is waited for
   double rejoin_s = 60;  // after all ranks are gone without BYE: how long a restarted trainer is waited for
+  double explain_s = 0;  // between two lines that explain the pipe; 0: none
   int life_fd = -1;      // the pipe that carried the handle: its reader's death is seen here
   std::function<void(const std::string&)> report;  // what happens, one line each; called on the thread of serve()
 };
@@ -50,6 +52,7 @@ struct ProducerCounts {
   uint64_t voids = 0;       // of `sent`
   uint64_t bad_messages = 0;
   size_t peak_in_flight = 0;  // bytes to one rank
+  double busy_s = 0;          // spent making samples
 };
 
 class Producer {
@@ -57,8 +60,8 @@ class Producer {
   // Position -> sample. Its row must be that of place_of(position); its position is set by the producer.
   using Compute = std::function<Sample(uint64_t position)>;
 
-  // Binds and starts the thread of the sockets; trainers may join from now on. kConfig: an address beyond loopback;
-  // kUnavailable: it cannot be bound.
+  // Binds and starts the thread of the sockets; trainers may join from now on. Of an encrypted stream only holders of
+  // its handle are let in. kUnavailable: the address cannot be bound.
   Producer(ProducerOptions options, Compute compute);
   ~Producer();
   Producer(const Producer&) = delete;
@@ -69,6 +72,7 @@ class Producer {
   // refused this stream, with its reason; behind a handle file that is only reported, as others may come.
   Ending serve(const std::function<bool()>& stop);
   ProducerCounts counts() const;
+  std::string explain() const;  // the line that explains the pipe, as this side sees it
 
  private:
   struct Impl;

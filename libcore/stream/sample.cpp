@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/rng.h"
@@ -132,6 +134,13 @@ std::optional<std::string> Contract::difference(const Contract& found) const {
 
 std::optional<std::string> Contract::unmet_by(const Contract& found) const {
   return first_difference(*this, found, true);
+}
+
+uint64_t largest_sample(const Contract& contract) {
+  constexpr uint64_t kBesides = 64;  // bytes of a token that are no states: ids, mask, best id and log-sum-exp, scales
+  auto type = dtype_from_name(contract.feature_dtype);
+  uint64_t states = contract.layers.size() * static_cast<uint64_t>(contract.hidden) * (type ? size_of(*type) : 4);
+  return std::max<uint64_t>(1, static_cast<uint64_t>(contract.max_length) * (states + kBesides));
 }
 
 Place place_of(uint64_t position, uint64_t rows, uint64_t order_seed) {

@@ -60,6 +60,9 @@ struct Contract {
   std::optional<std::string> unmet_by(const Contract& found) const;
 };
 
+// The most bytes that one sample of this contract takes.
+uint64_t largest_sample(const Contract& contract);
+
 // Position -> (epoch, row): a seeded permutation of the rows for each epoch; pure, world-size independent.
 struct Place {
   uint64_t epoch = 0, row = 0;

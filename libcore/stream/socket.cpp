@@ -5,10 +5,13 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <thread>
 #include <zmq.hpp>
 
 #include "base/error.h"
+#include "base/fault.h"
 
 namespace sf::stream {
 namespace {
@@ -35,10 +38,59 @@ zmq::message_t message_of(std::span<const std::byte> payload, std::shared_ptr<co
   return zmq::message_t(const_cast<std::byte*>(payload.data()), payload.size(), release, hint);
 }
 
+// Answers ZeroMQ's question who may come in (ZAP, RFC 27).
+class Gate {
+ public:
+  Gate(zmq::context_t& context, std::vector<std::string> open_keys)
+      : allowed_(std::move(open_keys)), socket_(context, zmq::socket_type::rep) {
+    socket_.set(zmq::sockopt::linger, 0);
+    socket_.bind("inproc://zeromq.zap.01");
+    thread_ = std::thread([this] { run(); });
+  }
+  void join() { thread_.join(); }
+
+ private:
+  // Version, request, domain, address, identity, mechanism, key; an answer for each question.
+  void run() {
+    try {
+      for (;;) {
+        std::vector<zmq::message_t> parts;
+        do {
+          parts.emplace_back();
+          if (!socket_.recv(parts.back(), zmq::recv_flags::none)) return;
+        } while (parts.back().more());
+        bool in = parts.size() == 7 && parts[5].to_string_view() == "CURVE" && known(parts[6]);
+        std::string request = parts.size() > 1 ? parts[1].to_string() : "";
+        const std::string answer[] = {"1.0", request, in ? "200" : "400", in ? "OK" : "not on the list", "", ""};
+        for (size_t i = 0; i < std::size(answer); ++i)
+          socket_.send(zmq::buffer(answer[i]),
+                       i + 1 < std::size(answer) ? zmq::send_flags::sndmore : zmq::send_flags::none);
+      }
+    } catch (const zmq::error_t&) {  // the context is shut down
+    }
+    socket_.close();
+  }
+  bool known(const zmq::message_t& key) const {
+    char letters[kKeyLetters + 1];
+    if (key.size() != 32 || !zmq_z85_encode(letters, static_cast<const uint8_t*>(key.data()), 32)) return false;
+    return fault("stream.admit_anyone") || std::find(allowed_.begin(), allowed_.end(), letters) != allowed_.end();
+  }
+
+  std::vector<std::string> allowed_;
+  zmq::socket_t socket_;
+  std::thread thread_;
+};
+
 }  // namespace
 
 struct Sockets::Impl {
   zmq::context_t context{1};
+  std::unique_ptr<Gate> gate;
+  ~Impl() {
+    if (!gate) return;
+    context.shutdown();
+    gate->join();
+  }
 };
 
 struct Socket::Impl {
@@ -48,6 +100,22 @@ struct Socket::Impl {
 
 Sockets::Sockets() : impl_(std::make_unique<Impl>()) {}
 Sockets::~Sockets() = default;
+
+void Sockets::admit(std::vector<std::string> open_keys) {
+  impl_->gate = std::make_unique<Gate>(impl_->context, std::move(open_keys));
+}
+
+KeyPair make_key_pair() {
+  char open[kKeyLetters + 1], secret[kKeyLetters + 1];
+  SF_CHECK(zmq_curve_keypair(open, secret) == 0, Exit::kOs, "this libzmq was built without CURVE: {}",
+           zmq_strerror(zmq_errno()));
+  return {open, secret};
+}
+
+bool is_key(std::string_view text) {
+  uint8_t bytes[32];
+  return text.size() == kKeyLetters && zmq_z85_decode(bytes, std::string(text).c_str()) != nullptr;
+}
 
 Socket Sockets::router(int linger_ms) {
   zmq::socket_t socket(impl_->context, zmq::socket_type::router);
@@ -69,6 +137,18 @@ Socket::Socket(Socket&&) noexcept = default;
 Socket::~Socket() = default;
 void* Socket::native() const {
   return impl_->socket.handle();
+}
+
+void Socket::encrypt_as_server(const KeyPair& own) {
+  impl_->socket.set(zmq::sockopt::curve_server, true);
+  impl_->socket.set(zmq::sockopt::curve_secretkey, own.secret);
+  impl_->socket.set(zmq::sockopt::zap_domain, "shardforge");
+}
+
+void Socket::encrypt_as_client(const KeyPair& own, const std::string& server) {
+  impl_->socket.set(zmq::sockopt::curve_publickey, own.open);
+  impl_->socket.set(zmq::sockopt::curve_secretkey, own.secret);
+  impl_->socket.set(zmq::sockopt::curve_serverkey, server);
 }
 
 std::string Socket::bind(const std::string& address) {
@@ -140,27 +220,16 @@ bool is_loopback(std::string_view address) {
   return address.starts_with("tcp://[::1]:") || address.starts_with("tcp://localhost:");
 }
 
-Ready wait(const Socket* first, const Socket* second, int wake_fd, int life_fd, short life_events, int timeout_ms) {
-  zmq_pollitem_t items[4];
-  int count = 0;
-  auto add = [&](void* socket, int fd, short events) { items[count] = {socket, fd, events, 0}, ++count; };
-  if (first) add(first->native(), 0, ZMQ_POLLIN);
-  if (second) add(second->native(), 0, ZMQ_POLLIN);
-  add(nullptr, wake_fd, ZMQ_POLLIN);
+short wait(std::span<const Socket* const> sockets, int wake_fd, int life_fd, short life_events, int timeout_ms) {
+  std::vector<zmq_pollitem_t> items;
+  for (const Socket* socket : sockets) items.push_back({socket->native(), 0, ZMQ_POLLIN, 0});
+  items.push_back({nullptr, wake_fd, ZMQ_POLLIN, 0});
   // zmq_poll reports POLLERR and POLLHUP of a descriptor as ZMQ_POLLERR; poll(2) tells them apart afterwards.
-  if (life_fd >= 0) add(nullptr, life_fd, static_cast<short>(life_events ? ZMQ_POLLIN : ZMQ_POLLERR));
-  int rc = zmq_poll(items, count, timeout_ms);
+  if (life_fd >= 0) items.push_back({nullptr, life_fd, static_cast<short>(life_events ? ZMQ_POLLIN : ZMQ_POLLERR), 0});
+  int rc = zmq_poll(items.data(), static_cast<int>(items.size()), timeout_ms);
   if (rc < 0 && zmq_errno() != EINTR) fail(Exit::kSoftware, "zmq_poll: {}", zmq_strerror(zmq_errno()));
-  Ready ready;
-  int at = 0;
-  if (first) ready.first = items[at++].revents & ZMQ_POLLIN;
-  if (second) ready.second = items[at++].revents & ZMQ_POLLIN;
-  ready.wake = items[at].revents & ZMQ_POLLIN;
-  if (life_fd >= 0) {
-    pollfd life{life_fd, life_events, 0};
-    if (::poll(&life, 1, 0) > 0) ready.life = life.revents;
-  }
-  return ready;
+  pollfd life{life_fd, life_events, 0};
+  return life_fd >= 0 && ::poll(&life, 1, 0) > 0 ? life.revents : 0;
 }
 
 Wake::Wake() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {

@@ -4,7 +4,10 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "stream/frame.h"
 
@@ -20,8 +23,18 @@ struct Received {
 
 class Sockets;
 
+// A Curve25519 key pair as ZeroMQ writes it: Z85, 40 letters each.
+struct KeyPair {
+  std::string open, secret;
+};
+KeyPair make_key_pair();
+inline constexpr size_t kKeyLetters = 40;
+bool is_key(std::string_view text);
+
 class Socket {
  public:
+  void encrypt_as_server(const KeyPair& own);  // before bind(); who may come is said by Sockets::admit
+  void encrypt_as_client(const KeyPair& own, const std::string& server);  // before connect()
   ~Socket();
   Socket(Socket&&) noexcept;
   std::string bind(const std::string& address);  // the address with its port; kUnavailable
@@ -49,6 +62,9 @@ class Sockets {
   Sockets(const Sockets&) = delete;
   Socket router(int linger_ms);
   Socket dealer(const std::string& routing_id, int linger_ms);
+  // Of encrypted connections only those whose open key is listed are let in; to be called before any bind(). A thread
+  // of its own answers, until destruction.
+  void admit(std::vector<std::string> open_keys);
 
  private:
   struct Impl;
@@ -58,13 +74,9 @@ class Sockets {
 // True for what a socket may bind to without encryption: tcp://127.x.y.z, tcp://[::1], tcp://localhost.
 bool is_loopback(std::string_view address);
 
-// What wait() found. Spare file descriptors: -1.
-struct Ready {
-  bool first = false, second = false, wake = false;
-  short life = 0;  // poll(2) bits of the life descriptor
-};
-// Waits for two sockets, an eventfd and a life descriptor (watched for `life_events`; POLLERR and POLLHUP always).
-Ready wait(const Socket* first, const Socket* second, int wake_fd, int life_fd, short life_events, int timeout_ms);
+// Waits until one of the sockets or the eventfd has something, or the life descriptor (-1: none) shows one of
+// `life_events`, POLLERR or POLLHUP; its poll(2) bits.
+short wait(std::span<const Socket* const> sockets, int wake_fd, int life_fd, short life_events, int timeout_ms);
 
 // Counts up to one: whoever waits on fd() wakes up.
 class Wake {

@@ -18,6 +18,8 @@ class Source {
   // The sample of one position (asked for now if it was not before). Throws kUnavailable naming the producer and how
   // long it has been silent, once the deadline passes or the producer is known to be dead.
   virtual Sample get(uint64_t position, Deadline deadline) = 0;
+  // The positions below `end` that were taken are trained: they count as done.
+  virtual void trained(uint64_t end) { (void)end; }
   // Ends in good order (BYE on a stream). Idempotent.
   virtual void finish() = 0;
 };

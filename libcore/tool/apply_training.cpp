@@ -78,7 +78,8 @@ EngineSettings apply_engine(config::Settings& settings, const plan::ScheduleOpti
 }
 
 uint64_t LoopSettings::positions(uint64_t data_rows) const {
-  return static_cast<uint64_t>(std::llround(static_cast<double>(data_rows) * epochs));
+  auto all = static_cast<uint64_t>(std::llround(static_cast<double>(data_rows) * epochs));
+  return drop_last ? all - all % static_cast<uint64_t>(rows * micro_batches) : all;
 }
 
 LoopSettings apply_loop(config::Settings& settings) {
@@ -101,6 +102,7 @@ LoopSettings apply_loop(config::Settings& settings) {
                       .checkpoint_every = loop.whole("training.checkpoint_every"),
                       .max_bad_steps = loop.whole("training.max_bad_steps"),
                       .keep_checkpoints = kept.whole("training.keep_checkpoints")};
+  result.drop_last = window.word("training.last_window") == "drop";
   result.seed = static_cast<uint64_t>(Apply(settings, "the manifest", "train").whole("training.seed"));
   loop.whole("training.log_every");
   Apply(settings, "spans of every rank", "run").whole("training.trace_every");
@@ -110,8 +112,8 @@ LoopSettings apply_loop(config::Settings& settings) {
 Steps steps_of(const LoopSettings& loop, uint64_t data_rows) {
   const uint64_t positions = loop.positions(data_rows), window = static_cast<uint64_t>(loop.rows * loop.micro_batches);
   SF_CHECK(positions >= 1 && positions < (uint64_t{1} << 62), Exit::kConfig,
-           "training.epochs = {} of {} rows: there are {} positions to train on, wanted at least 1", loop.epochs,
-           data_rows, positions);
+           "training.epochs = {} of {} rows: there are {} positions to train on, wanted at least 1{}", loop.epochs,
+           data_rows, positions, loop.drop_last ? " window (training.last_window = drop)" : "");
   auto all = static_cast<int64_t>((positions + window - 1) / window);
   Steps steps{.run = loop.total_steps > 0 ? std::min(all, loop.total_steps) : all};
   steps.schedule = loop.total_steps > 0 ? loop.total_steps : steps.run;
@@ -123,23 +125,58 @@ Steps steps_of(const LoopSettings& loop, uint64_t data_rows) {
   return steps;
 }
 
+std::string last_window_line(const LoopSettings& loop, uint64_t data_rows) {
+  LoopSettings whole = loop;
+  whole.drop_last = false;
+  const auto window = static_cast<uint64_t>(loop.rows * loop.micro_batches), rest = whole.positions(data_rows) % window;
+  if (rest == 0) return "";
+  if (loop.drop_last) return fmt::format("the last {} positions fill no window of {} and are dropped", rest, window);
+  return fmt::format("the last window has {} positions of {}: the others are padded with zero weight", rest, window);
+}
+
 StreamSettings apply_stream(app::Invocation& invocation) {
   config::Settings& settings = invocation.settings();
-  const std::string from = from_of(invocation);
-  if (from != "-" && std::filesystem::is_directory(from)) {
+  const std::vector<std::string> from = from_of(invocation);
+  if (lies_in_directory(from)) {
     Apply without(settings, "0 streams (features come from a directory)", "run");
-    for (const char* key : {"stream.credit_mib", "stream.heartbeat_s", "stream.rejoin_deadline_s"})
+    for (const char* key : {"stream.credit_mib", "stream.low_mib", "stream.cap_mib", "stream.heartbeat_s",
+                            "stream.rejoin_deadline_s", "stream.report_s"})
       without.nothing(key);
     SF_CHECK(!invocation.has("tee"), Exit::kUsage, "--tee keeps what is streamed, but --from {} is a directory already",
-             from);
+             from.front());
     return {};
   }
-  Apply producer(settings, "1 producer", "stream");
-  const char* rejoins = from == "-" ? "0 handle files (a pipe ends with its producer)" : "1 handle file";
-  StreamSettings stream{.credit_bytes = static_cast<uint64_t>(producer.whole("stream.credit_mib")) << 20,
-                        .heartbeat_s = producer.number("stream.heartbeat_s")};
+  Apply producers(settings, from.size() == 1 ? "1 producer" : fmt::format("{} producers", from.size()), "stream");
+  auto files = std::count_if(from.begin(), from.end(), [](const std::string& one) { return one != "-"; });
+  auto mib = [&](const char* key) { return static_cast<uint64_t>(producers.whole(key)) << 20; };
+  StreamSettings stream{.credit_bytes = mib("stream.credit_mib"),
+                        .low_bytes = mib("stream.low_mib"),
+                        .cap_bytes = mib("stream.cap_mib"),
+                        .heartbeat_s = producers.number("stream.heartbeat_s"),
+                        .report_s = producers.number("stream.report_s")};
+  SF_CHECK(stream.low_bytes <= stream.credit_bytes || !settings.given("stream.low_mib"), Exit::kConfig,
+           "stream.low_mib = {} ({}) is above stream.credit_mib = {}: asking ahead would never stop",
+           stream.low_bytes >> 20, settings.origin("stream.low_mib"), stream.credit_bytes >> 20);
+  stream.low_bytes = std::min(stream.low_bytes, stream.credit_bytes);
+  std::string rejoins = files == 0   ? "0 handle files (a pipe ends with its producer)"
+                        : files == 1 ? "1 handle file"
+                                     : fmt::format("{} handle files", files);
   stream.rejoin_deadline_s = Apply(settings, rejoins, "stream").number("stream.rejoin_deadline_s");
   return stream;
+}
+
+void check_window_fits(const config::Settings& settings, const LoopSettings& loop, const stream::Contract& contract,
+                       int world) {
+  const auto cap = static_cast<uint64_t>(settings.get_int("stream.cap_mib")) << 20;
+  if (cap == 0) return;
+  const uint64_t rows = static_cast<uint64_t>((loop.micro_batches + world - 1) / world * loop.rows);
+  const uint64_t wanted = rows * stream::largest_sample(contract);
+  SF_CHECK(
+      wanted <= cap, Exit::kConfig,
+      "one window takes up to {} samples of {} tokens at a rank, {:.0f} MiB, and stream.cap_mib is {}: it is short "
+      "of {:.0f} MiB; use more ranks or smaller windows, or raise it",
+      rows, contract.max_length, static_cast<double>(wanted) / 1048576.0, cap >> 20,
+      static_cast<double>(wanted - cap) / 1048576.0);
 }
 
 bool apply_adapter_dtype(config::Settings& settings, size_t tensors) {

@@ -8,6 +8,7 @@
 #include "app/command.h"
 #include "config/settings.h"
 #include "plan/schedule.h"
+#include "stream/sample.h"
 
 namespace sf::tool {
 
@@ -45,6 +46,8 @@ struct LoopSettings {
   int64_t checkpoint_every = 0, max_bad_steps = 0, keep_checkpoints = 0;
   uint64_t seed = 0;
 
+  bool drop_last = false;  // positions that fill no window are left out; else their window is padded with nothing
+
   uint64_t positions(uint64_t data_rows) const;  // of the whole run
 };
 LoopSettings apply_loop(config::Settings& settings);
@@ -53,13 +56,19 @@ struct Steps {
   int64_t run = 0, schedule = 0;
 };
 Steps steps_of(const LoopSettings& loop, uint64_t data_rows);
+// What becomes of positions that fill no window; empty: all do.
+std::string last_window_line(const LoopSettings& loop, uint64_t data_rows);
 
 // [stream] of a trainer, from --from; applied to nothing for a directory. kUsage for a --tee of one.
 struct StreamSettings {
   uint64_t credit_bytes = 0;  // 0: samples lie in files
-  double heartbeat_s = 0, rejoin_deadline_s = 0;
+  uint64_t low_bytes = 0, cap_bytes = 0;
+  double heartbeat_s = 0, rejoin_deadline_s = 0, report_s = 0;
 };
 StreamSettings apply_stream(app::Invocation& invocation);
+// kConfig: one window's streamed samples of a rank, at their longest, pass stream.cap_mib.
+void check_window_fits(const config::Settings& settings, const LoopSettings& loop, const stream::Contract& contract,
+                       int world);
 
 // training.adapter_dtype of an adapter of so many tensors (0: none is trained): are its masters bf16?
 bool apply_adapter_dtype(config::Settings& settings, size_t tensors);

@@ -63,12 +63,17 @@ void say_unknown(app::Invocation& invocation, const CommSettings& comm) {
 // `request_of` for the ranks that run; the threads of a rank are part of what they agree on. `before`: what the run
 // goes on from.
 int plan_run(app::Invocation& invocation, const std::optional<ckpt::Checkpoint>& before,
-             const std::optional<stream::Contract>& contract, const RequestOf& request_of) {
+             const std::optional<stream::Contract>& contract, const RequestOf& request_of, bool streamed = false) {
   apply_device(invocation.settings());
   const RankEnv& ranks = invocation.ranks();
   say_unknown(invocation, apply_comm(invocation.settings(), ranks));
   config::Settings asked = invocation.settings();  // plan_by applies what is read ahead
-  if (contract) steps_of(apply_loop(asked), contract->rows);
+  if (contract) {
+    const LoopSettings loop = apply_loop(asked);
+    steps_of(loop, contract->rows);
+    if (streamed) check_window_fits(asked, loop, *contract, ranks.world);
+    if (std::string line = last_window_line(loop, contract->rows); !line.empty()) invocation.log(line);
+  }
   if (before && contract) check_same_run(invocation, before->manifest(), *contract);
   return plan_by(invocation, ranks.world, [&](config::Settings& settings, int world) {
     PlanRequest request = request_of(settings, world);
@@ -91,12 +96,15 @@ int train_draft_plan(app::Invocation& invocation, std::string_view name) {
   if (draft.files.contains("t2d")) ckpt::read_vocab_map(draft.files);
   const Data data = data_of(invocation, draft);
   const uint64_t evaluation = held_out(invocation, draft).bytes;
-  return plan_run(invocation, check_run_dir(invocation), data.contract, [&](config::Settings& settings, int world) {
-    PlanRequest request = draft_request(settings, family, config, draft.tied(), data.samples, world);
-    place_host_tables(request.options, places_of(draft));
-    request.load.evaluation_bytes = evaluation;
-    return request;
-  });
+  return plan_run(
+      invocation, check_run_dir(invocation), data.contract,
+      [&](config::Settings& settings, int world) {
+        PlanRequest request = draft_request(settings, family, config, draft.tied(), data.samples, world);
+        place_host_tables(request.options, places_of(draft));
+        request.load.evaluation_bytes = evaluation;
+        return request;
+      },
+      data.samples.credit_bytes > 0);
 }
 
 int train_sft_plan(app::Invocation& invocation) {

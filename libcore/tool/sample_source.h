@@ -3,16 +3,19 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app/command.h"
 #include "stream/sample.h"
 
 namespace sf::tool {
 
-// --from: kNoInput if it is not there, kUsage if it is a terminal.
-std::string from_of(app::Invocation& invocation);
+// Each --from: a directory of features stands alone; of handle files (and a pipe, "-") there may be several, one a
+// producer. kNoInput if one is not there; a file called NAME.handle may come later. kUsage if the pipe is a terminal.
+std::vector<std::string> from_of(app::Invocation& invocation);
+bool lies_in_directory(const std::vector<std::string>& from);
 // What the run would refuse: samples of another target or draft (kProtocol naming the field), a damaged directory.
-// Returns what they promise; none of a pipe.
+// Returns what they promise; none of a pipe, or of a producer that has not come yet.
 std::optional<stream::Contract> check_source(app::Invocation& invocation, const stream::Contract& wanted);
 
 }  // namespace sf::tool

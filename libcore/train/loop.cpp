@@ -98,6 +98,7 @@ LoopEnd Loop::run_steps() {
     note_work(window.batches, window.batch_counts);
     compute_began_ = monotonic_s();
     update(agreed, train(window, agreed));
+    feed_.trained(progress_.cursor);
     phase(comm::Span::Kind::kPublish);
     bool due = options_.checkpoint_every > 0 && progress_.step % options_.checkpoint_every == 0;
     if (evaluation_due())

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed against the peers, interleaved, medians: capture and decoding against transformers, tokenizing against tokenizers.
 
-usage: run.py --build BUILD [--part inference,invariance,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
+usage: run.py --build BUILD [--part inference,invariance,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score,stream] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
 """
 import argparse
 import json
@@ -20,6 +20,7 @@ import families
 import fsdp2
 import invariance
 import score
+import stream
 import tables
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -160,7 +161,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--part", default="inference,invariance,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score", help="which parts, with commas between")
+    parser.add_argument("--part", default="inference,invariance,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score,stream", help="which parts, with commas between")
     parser.add_argument("--shapes", default="A,B,C,A2048,B2048", help="of the part fsdp2")
     parser.add_argument("--pairs", type=int, default=3, help="of the parts fsdp2, drafts and collectives")
     parser.add_argument("--rows", type=int, default=64, help="of features in the part tables; a step takes 32")
@@ -204,6 +205,8 @@ def main():
             tables.bench(a, target, work, rows)
         if "checkpoints" in a.part.split(","):
             checkpoints.bench(a, work, rows)
+        if "stream" in a.part.split(","):
+            stream.bench(a, rows)
     if a.out:
         a.out.write_text(json.dumps(rows, indent=2) + "\n")
     return 0

@@ -210,12 +210,11 @@ int train_from_file(Scene& scene, int rank, int world, uint64_t until, double re
   scene.close_pipe();
   Handle handle = wait_for_handle_file(scene.path("handle"), Deadline::after_ms(3000));
   StreamOptions options = trainer_options(rank, world);
-  options.handle_file = scene.path("handle");
   options.rejoin_s = rejoin_s;
   options.report = [&](const std::string& line) {
     if (line.find("took over") != std::string::npos) scene.mark(fmt::format("rejoined{}", rank));
   };
-  auto source = StreamSource::connect(handle.line(), options);
+  auto source = StreamSource::connect({{handle.line(), scene.path("handle")}}, options);
   return train(scene, *source, rank, world, from, until);
 }
 
