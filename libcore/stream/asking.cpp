@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/fault.h"
@@ -115,9 +116,12 @@ bool Asking::may_ask_ahead(const Room& room) {
 
 std::optional<int> Asking::least_loaded(bool ahead, const std::map<int, Asked>& but) const {
   std::optional<int> best;
-  auto load = [&](int id) { return std::pair(producers_.at(id).tally.unanswered, producers_.at(id).tally.asked); };
+  auto load = [&](int id) {
+    const Producer& one = producers_.at(id);
+    return std::tuple(one.stopping, one.tally.unanswered, one.tally.asked);  // who was told to stop: only if alone
+  };
   for (const auto& [id, producer] : producers_) {
-    if (!producer.live || producer.stopping || but.contains(id)) continue;
+    if (!producer.live || but.contains(id)) continue;
     if (ahead && producer.tally.unanswered >= kAhead) continue;
     if (!best || load(id) < load(*best)) best = id;
   }
@@ -128,6 +132,7 @@ Asking::Request Asking::ask(int producer, uint64_t position, Item& item, double 
   auto [asked, fresh] = item.asked.try_emplace(producer);
   asked->second = {now, now, false};
   item.state = State::kAsked;
+  item.urged = item.needed;
   ProducerTally& tally = producers_.at(producer).tally;
   tally.asked += fresh;
   tally.unanswered += fresh;
@@ -161,6 +166,10 @@ std::vector<Asking::Request> Asking::requests(double now) {
   bool ahead = true;  // until the first that must wait: lower positions come first
   for (auto& [position, item] : items_) {
     if (item.state == State::kAsked) {
+      if (item.needed && !item.urged) {  // it was asked ahead: from now on it passes the producer's credit
+        item.urged = true;
+        for (const auto& [id, asked] : item.asked) list.push_back({id, position, true, false});
+      }
       if (auto request = ask_again(position, item, now)) list.push_back(*request);
     }
     if (item.state != State::kWanted || !(item.needed || ahead)) continue;

@@ -62,7 +62,7 @@ class Asking {
   Asking(Marks marks, double retry_s) : marks_(marks), retry_s_(retry_s) {}
 
   void join(int producer);        // may be asked from now on; what a known one owes is asked of it anew
-  void stop(int producer);        // is asked nothing more; what it owes may still come
+  void stop(int producer);        // is asked only if no other is there; what it owes may still come
   uint64_t lose(int producer);    // how many of its answers are lost; they are asked again elsewhere
   bool idle(int producer) const;  // owes nothing
   // What its heartbeat says: the position it computes, and how many of ours wait there.
@@ -99,7 +99,7 @@ class Asking {
   };
   struct Item {
     State state = State::kWanted;
-    bool needed = false, is_void = false;
+    bool needed = false, urged = false, is_void = false;
     uint64_t bytes = 0;
     int from = -1;
     std::map<int, Asked> asked;

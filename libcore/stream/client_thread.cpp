@@ -380,7 +380,8 @@ std::string StreamSource::Impl::state_of_links(double now) const {
   std::string text;
   for (const Link& link : links) {
     if (!text.empty()) text += "; ";
-    text += link.channel ? fmt::format("{} was last heard {:.1f} s ago and {}", link.who(), now - link.heard,
+    std::string at = link.welcomed || !link.handle ? "" : " at " + link.handle->endpoints[0].control;
+    text += link.channel ? fmt::format("{}{} was last heard {:.1f} s ago and {}", link.who(), at, now - link.heard,
                                        link.doing.empty() ? "has said nothing yet" : link.doing)
                          : link.who() + " is not there";
   }

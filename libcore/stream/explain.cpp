@@ -6,12 +6,13 @@
 namespace sf::stream {
 namespace {
 
-constexpr double kHardlyWaits = 0.01;  // of the time: below, the trainer is what limits
+constexpr double kHardlyWaits =
+    0.01;  // of the time: below, and with producers that said nothing of their own, the trainer limits
 
-std::string who_limits(const StreamCounts& counts, double waits) {
+std::string who_limits(const StreamCounts& counts, double waits, double demand) {
   if (counts.tally.trained + counts.tally.voids == 0) return "nothing is trained yet";
-  if (waits < kHardlyWaits)
-    return fmt::format("the trainer limits the producers (waits {:.1f} % of the time)", 100 * waits);
+  bool enough = counts.supply_per_s > 0 ? counts.supply_per_s >= demand : waits < kHardlyWaits;
+  if (enough) return fmt::format("the trainer limits the producers (waits {:.1f} % of the time)", 100 * waits);
   return fmt::format("the producers limit the trainer (waits {:.1f} % of the time)", 100 * waits);
 }
 
@@ -34,7 +35,8 @@ std::string explain(const StreamCounts& counts, int ranks, int world) {
   double waits = counts.elapsed_s > 0 ? counts.waited_s / counts.elapsed_s : 0;
   double busy = counts.elapsed_s - counts.waited_s;
   double demand = busy > 0 ? static_cast<double>(tally.trained + tally.voids) / busy * world : 0;
-  text += fmt::format("; supply {:.1f}/s, demand {:.1f}/s: {}", counts.supply_per_s, demand, who_limits(counts, waits));
+  text += fmt::format("; supply {:.1f}/s, demand {:.1f}/s: {}", counts.supply_per_s, demand,
+                      who_limits(counts, waits, demand));
   return text;
 }
 

@@ -172,11 +172,12 @@ bool Socket::send(const std::string& peer, const Frame& frame, std::shared_ptr<c
   auto header = encode(frame.header);
   zmq::message_t payload = message_of(frame.payload, std::move(keep));
   try {
-    // No high-water mark: these never block; ROUTER_MANDATORY makes an unknown peer an error of the first part.
-    if (impl_->router) impl_->socket.send(zmq::buffer(peer), zmq::send_flags::sndmore);
-    impl_->socket.send(zmq::buffer(header), zmq::send_flags::sndmore);
-    impl_->socket.send(std::move(payload), zmq::send_flags::none);
-    return true;
+    // No high-water mark: only a DEALER whose connection was refused for good would block, and its first part fails;
+    // ROUTER_MANDATORY makes an unknown peer an error of the first part.
+    const auto more = zmq::send_flags::dontwait | zmq::send_flags::sndmore;
+    if (impl_->router && !impl_->socket.send(zmq::buffer(peer), more)) return false;
+    if (!impl_->socket.send(zmq::buffer(header), more)) return false;
+    return impl_->socket.send(std::move(payload), zmq::send_flags::dontwait).has_value();
   } catch (const zmq::error_t& error) {
     if (error.num() == EHOSTUNREACH) return false;
     fail(Exit::kUnavailable, "cannot send: {}", error.what());

@@ -41,8 +41,8 @@ class Socket {
   void connect(const std::string& address);      // never blocks; kData: not an address
   void* native() const;                          // for zmq_poll
 
-  // False: the ROUTER has no such peer (it is gone). `keep` is released when ZeroMQ needs the payload no more; without
-  // it the payload is copied.
+  // Never blocks. False: the ROUTER has no such peer (it is gone), or the DEALER was refused. `keep` is released when
+  // ZeroMQ needs the payload no more; without it the payload is copied.
   bool send(const std::string& peer, const Frame& frame, std::shared_ptr<const void> keep = nullptr);
   bool send_text(const std::string& peer, Kind kind, std::string_view text);
   // The next message that is waiting; nullopt: none. kData, kProtocol as decode_header; a bad message is consumed.

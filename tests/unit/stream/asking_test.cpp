@@ -204,7 +204,7 @@ class Model {
   void appear(const Shape& shape, int p) {
     producers_[static_cast<size_t>(p)] = Flow();
     for (int r = 0; r < shape.world; ++r) {
-      producers_[static_cast<size_t>(p)].join(name(r), shape.high);
+      producers_[static_cast<size_t>(p)].join(name(r), 1);  // less than any mark
       ranks_[static_cast<size_t>(r)].join(p);
     }
   }
