@@ -27,6 +27,7 @@ expect 0 sf-train eagle3 -c run.toml --draft draft0 --from feats -o calm
 wait_for() { # wait_for SECONDS WHAT COMMAND...
   for ((i = 0; i < $1 * 10; i++)); do "${@:3}" >/dev/null 2>&1 && return; sleep 0.1; done
   cat job.log
+  squeue -o '%i %T %r %V %S'
   die "$2: not within $1 s"
 }
 of_job() { # of_job COMMAND: its processes that run in this cluster
@@ -34,11 +35,12 @@ of_job() { # of_job COMMAND: its processes that run in this cluster
     grep -qz "^SLURM_CONF=$SLURM_TESTBED_DIR/" "/proc/$p/environ" 2>/dev/null && [ "$(cat "/proc/$p/comm")" = "${1%% *}" ] && echo "$p"
   done
 }
-job=$(sbatch --parsable -o job.log "$here/../../man/examples/slurm/stream.sbatch")
+sed "s/--time=12:00:00/--time=00:05:00/" "$here/../../man/examples/slurm/stream.sbatch" >stream.sbatch # a short job is placed at once
+job=$(sbatch --parsable -o job.log stream.sbatch)
 wait_for 40 "a first checkpoint" test -e run/latest
 scancel -s TERM "$job+1" # to the trainers' component alone
 wait_for 20 "the end of the trainers" grep -q 'status 75: requeued, restart 1 of at most 20' job.log
-wait_for 60 "a second start" grep -q 'resumed from' job.log
+wait_for 100 "a second start" grep -q 'resumed from' job.log
 victim=$(of_job "sf-capture features" | head -n 1)
 kill -KILL "${victim:?no capture runs}"
 wait_for 30 "a second capture" grep -q 'capture ended with 137: started again' job.log
