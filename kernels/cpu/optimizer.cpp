@@ -43,9 +43,18 @@ void from_bf16(const uint16_t* from, float* to, size_t n) {
   table().from_bf16(from, to, n);
 }
 
+namespace {
+
+// sum 2^(at - 300) in limbs.
+void add_bits(uint64_t sum, uint32_t at, int64_t* limbs) {
+  const unsigned __int128 wide = static_cast<unsigned __int128>(sum) << (at % 32);
+  for (uint32_t part = 0; part < 3; ++part)
+    limbs[at / 32 + part] += static_cast<int64_t>(static_cast<uint32_t>(wide >> (32 * part)));
+}
+
 // Gradients share few exponents, so a single bin an exponent would wait for itself at each value: four sets of bins
 // take turns. A square has 48 bits: 2^15 of them fit a bin before it must be emptied into the limbs.
-size_t add_squares(const float* values, size_t n, int64_t* limbs) {
+size_t by_exponent(const float* values, size_t n, int64_t* limbs) {
   constexpr size_t kSets = 4, kPiece = kSets << 15;
   uint64_t bins[256][kSets] = {};
   size_t bad = 0;
@@ -59,20 +68,32 @@ size_t add_squares(const float* values, size_t n, int64_t* limbs) {
       bins[exponent][i % kSets] += exponent == 255 ? 1 : mantissa * mantissa;
     }
     for (uint32_t exponent = 0; exponent < 256; ++exponent) {
-      unsigned __int128 total = 0;
-      for (uint64_t& bin : bins[exponent]) total += bin, bin = 0;
-      if (exponent == 255) {
-        bad += static_cast<size_t>(total);
-        continue;
+      for (uint64_t& bin : bins[exponent]) {
+        if (exponent == 255)
+          bad += bin;
+        else if (bin != 0)
+          add_bits(bin, 2 * (exponent ? exponent : 1), limbs);
+        bin = 0;
       }
-      const uint32_t shift = 2 * (exponent ? exponent : 1);
-      const uint64_t low = static_cast<uint64_t>(total), high = static_cast<uint64_t>(total >> 64);
-      const unsigned __int128 wide = static_cast<unsigned __int128>(low) << (shift % 32);
-      for (uint32_t part = 0; part < 3; ++part) {
-        limbs[shift / 32 + part] += static_cast<int64_t>(static_cast<uint32_t>(wide >> (32 * part)));
-      }
-      limbs[shift / 32 + 2] += static_cast<int64_t>(high << (shift % 32));
     }
+  }
+  return bad;
+}
+
+}  // namespace
+
+size_t add_squares(const float* values, size_t n, int64_t* limbs) {
+  constexpr size_t kBlock = 4096;
+  size_t bad = 0;
+  for (size_t at = 0; at < n; at += kBlock) {
+    const size_t count = n - at < kBlock ? n - at : kBlock;
+    SquareBlock block;
+    if (!table().square_block(values + at, count, block)) {
+      bad += by_exponent(values + at, count, limbs);
+      continue;
+    }
+    for (size_t i = 0; i < SquareBlock::kWindows; ++i)
+      add_bits(block.sum[i], static_cast<uint32_t>(block.exponent[i] + 300), limbs);
   }
   return bad;
 }

@@ -12,6 +12,13 @@
 
 namespace sf::kernels {
 
+// A sum of squares: that of sum[i] 2^exponent[i], no exponent below -300.
+struct SquareBlock {
+  static constexpr size_t kWindows = 3;
+  uint64_t sum[kWindows] = {};
+  int exponent[kWindows] = {};
+};
+
 struct Table {
   size_t tile_rows;  // most rows of a register tile, at most kMaxTileRows
   void (*pack_rows_f32)(Matrix<const float> x, size_t k, RowTiles tiles, float* out);
@@ -31,6 +38,8 @@ struct Table {
   size_t (*first_non_finite)(const float* values, size_t n);
   void (*to_bf16)(const float* from, uint16_t* to, size_t n);
   void (*from_bf16)(const uint16_t* from, float* to, size_t n);
+  // Exact, of at most 4096 values; false: this form cannot say it of these.
+  bool (*square_block)(const float* values, size_t n, SquareBlock& out);
   // Rows, tokens or elements [begin, end).
   void (*rms_norm)(const RmsNorm& op, void* y, float* rstd, size_t begin, size_t end);
   void (*rms_norm_dx)(const RmsNorm& op, const void* g, const float* rstd, void* dx, size_t begin, size_t end);

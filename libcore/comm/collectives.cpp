@@ -12,7 +12,8 @@
 namespace sf::comm {
 namespace {
 
-constexpr size_t kGivenPiece = size_t{1} << 14;  // elements
+constexpr size_t kGivenPiece = size_t{1} << 14;  // elements: with what is added to them, half a first cache
+constexpr size_t kCopied = size_t{1} << 18;      // bytes that the second cache still holds when they are read again
 
 size_t steps_of(size_t total, size_t piece) {
   return total / piece + (total % piece != 0 ? 1 : 0);
@@ -33,7 +34,8 @@ class SteppedGroup::InCall {
  public:
   InCall(SteppedGroup& group, const Call& call) {
     slots_.push_back(&group.board_->slot(group.rank_));
-    if (group.place_.root && !group.place_.aside) slots_.push_back(&group.place_.root->slot(group.root_rank(group.rank_)));
+    if (group.place_.root && !group.place_.aside)
+      slots_.push_back(&group.place_.root->slot(group.root_rank(group.rank_)));
     for (shm::RankSlot* slot : slots_) {
       slot->tag.store(call.tag);
       slot->since_ns.store(shm::now_ns());
@@ -74,8 +76,6 @@ void SteppedGroup::all_gather(std::span<const GatherPart> parts, const Call& cal
     check_part(part, rank_, world_);
     sizes.insert(sizes.end(), part.sizes.begin(), part.sizes.end());
     for (size_t r = 0; r < totals.size(); ++r) totals[r] += part.sizes[r];
-    std::byte* place = part.into.data() + place_of(part, rank_);
-    if (!part.mine.empty() && place != part.mine.data()) std::memmove(place, part.mine.data(), part.mine.size());
   }
   uint64_t digest = digest_of("all_gather", call.tag, sizes);
   size_t piece = area_bytes();
@@ -83,7 +83,12 @@ void SteppedGroup::all_gather(std::span<const GatherPart> parts, const Call& cal
   for (size_t step = 0; step < steps; ++step) {
     size_t lo = step * piece, hi = lo + piece;
     for_range(parts, rank_, lo, hi, [&](const GatherPart& part, size_t offset, size_t at, size_t bytes) {
-      copy_for_peers(mine().data() + (at - lo), part.mine.data() + offset, bytes);
+      std::byte* place = part.into.data() + place_of(part, rank_);
+      for (size_t done = 0; done < bytes; done += kCopied) {
+        const size_t from = offset + done, count = std::min(kCopied, bytes - done);
+        copy_for_peers(mine().data() + (at + done - lo), part.mine.data() + from, count, bytes);
+        if (place != part.mine.data()) std::memmove(place + from, part.mine.data() + from, count);
+      }
       traffic_.bytes_sent += bytes;
     });
     Pieces pieces{.bytes = [&](int peer, int) {
@@ -112,7 +117,8 @@ void SteppedGroup::reduce_fold(std::span<const float> gradient, bool mine_presen
                                std::span<float> acc, const Call& call) {
   check_fold(gradient, mine_present, offsets, acc, rank_, world_);
   auto send = [&](std::byte* to, size_t from, size_t count) {
-    copy_for_peers(to, reinterpret_cast<const std::byte*>(gradient.data() + from), count * sizeof(float));
+    copy_for_peers(to, reinterpret_cast<const std::byte*>(gradient.data() + from), count * sizeof(float),
+                   count * sizeof(float));
   };
   run_fold({mine_present, offsets, acc, send,
             [&](std::span<float> sum, size_t from) { fold_into(sum, gradient.data() + from); }},
@@ -132,7 +138,8 @@ void SteppedGroup::reduce_given(const GiveGradient& give, bool mine_present, std
   };
   auto send = [&](std::byte* to, size_t from, size_t count) {
     by_pieces(from, count, [&](size_t at, std::span<const float> part) {
-      copy_for_peers(to + at * sizeof(float), reinterpret_cast<const std::byte*>(part.data()), part.size_bytes());
+      copy_for_peers(to + at * sizeof(float), reinterpret_cast<const std::byte*>(part.data()), part.size_bytes(),
+                     count * sizeof(float));
     });
   };
   auto add = [&](std::span<float> sum, size_t from) {
@@ -140,6 +147,21 @@ void SteppedGroup::reduce_given(const GiveGradient& give, bool mine_present, std
               [&](size_t at, std::span<const float> part) { fold_into(sum.subspan(at, part.size()), part.data()); });
   };
   run_fold({mine_present, offsets, acc, send, add}, call);
+}
+
+// Elements [at, at + count) of this rank's sum, `begun` of them into this step: every rank's turn while they are near.
+void SteppedGroup::add_all(const Fold& fold, const Pieces& pieces, size_t at, size_t begun, size_t count) {
+  std::span<float> sum = fold.acc.subspan(at, count);
+  for (int turn = 0; turn < world_; ++turn) {
+    int peer = fault("comm.own_first") ? (turn + rank_) % world_ : turn;
+    if (!present(peer)) continue;
+    if (peer == rank_) {
+      fold.add(sum, fold.offsets[static_cast<size_t>(rank_)] + at);
+    } else {
+      fold_into(sum, reinterpret_cast<const float*>(from(peer, pieces)) + begun);
+      traffic_.bytes_received += sum.size_bytes();
+    }
+  }
 }
 
 void SteppedGroup::run_fold(const Fold& fold, const Call& call) {
@@ -168,17 +190,7 @@ void SteppedGroup::run_fold(const Fold& fold, const Call& call) {
     announce(digest, fold.present, call);
     meet(pieces, call);
     auto [lo, hi] = clipped(static_cast<size_t>(rank_), step);
-    for (int turn = 0; turn < world_ && lo < hi; ++turn) {
-      int peer = fault("comm.own_first") ? (turn + rank_) % world_ : turn;
-      if (!present(peer)) continue;
-      std::span<float> sum = fold.acc.subspan(lo, hi - lo);
-      if (peer == rank_) {
-        fold.add(sum, offsets[static_cast<size_t>(rank_)] + lo);
-      } else {
-        fold_into(sum, reinterpret_cast<const float*>(from(peer, pieces)));
-        traffic_.bytes_received += sum.size_bytes();
-      }
-    }
+    for (size_t at = lo; at < hi; at += kGivenPiece) add_all(fold, pieces, at, at - lo, std::min(kGivenPiece, hi - at));
     end_step();
   }
 }

@@ -29,11 +29,9 @@ StepResult Engine::State::step(double lr, double max_norm, const AdamW& adamw) {
   for (size_t p = 0; p < plan.parameters.size(); ++p) {
     if (!plan.parameters[p].trainable) continue;
     std::span<const float> gradient = store.accumulator(plan.parameters[p].groups.front(), p);
-    if (ops::first_non_finite(gradient)) {
-      culprit_ = std::min(culprit_, Culprit{kTheSum, static_cast<int64_t>(p), -1});
-    } else {
-      squares.add(gradient);
-    }
+    const uint64_t before = squares.bad();
+    squares.add(gradient);
+    if (squares.bad() != before) culprit_ = std::min(culprit_, Culprit{kTheSum, static_cast<int64_t>(p), -1});
   }
   Culprit worst = worst_of_all_ranks();
   auto limbs = squares.limbs();

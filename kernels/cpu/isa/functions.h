@@ -27,6 +27,7 @@ size_t first_non_finite(const float* values, size_t n);
 void to_bf16(const float* from, uint16_t* to, size_t n);
 void from_bf16(const uint16_t* from, float* to, size_t n);
 
+bool square_block(const float* values, size_t n, SquareBlock& out);
 void rms_norm(const RmsNorm& op, void* y, float* rstd, size_t begin, size_t end);
 void rms_norm_dx(const RmsNorm& op, const void* g, const float* rstd, void* dx, size_t begin, size_t end);
 void rms_norm_dweight(const RmsNorm& op, const void* g, const float* rstd, float* dweight, size_t begin, size_t end);

@@ -41,4 +41,51 @@ void from_bf16(const uint16_t* from, float* to, size_t n) {
   spans(n, [&](size_t i, size_t w) { give(to + i, take(from + i, w), w); });
 }
 
+#if defined(__AVX512F__)
+// Squares are exact in fp64, and so is what a whole number of a unit leaves of them: windows of 50 bits below the
+// largest square take all of each value that is within 2^-50 of the largest. Other blocks are not ours.
+bool square_block(const float* values, size_t n, SquareBlock& out) {
+  __m512 most = _mm512_setzero_ps();
+  for (size_t i = 0; i < n; i += kLanes) {
+    const Lanes x = take(values + i, n - i < kLanes ? n - i : kLanes);
+    if (not_finite(x)) return false;
+    most = _mm512_max_ps(most, _mm512_abs_ps(x.v));
+  }
+  const float top = highest({most});
+  out = {};
+  if (top == 0) return true;
+  if (top < 0x1p-75f) return false;
+  int exponent = 0;
+  static_cast<void>(__builtin_frexpf(top, &exponent));  // every square is below 2^(2 exponent)
+  const __m512d unit = _mm512_set1_pd(__builtin_ldexp(1, 50 - 2 * exponent)), next = _mm512_set1_pd(0x1p50);
+  __m512i sum[SquareBlock::kWindows] = {};
+  __mmask8 left = 0;
+  auto add = [&](__m256 half) {
+    const __m512d x = _mm512_cvtps_pd(half);
+    __m512d rest = _mm512_mul_pd(_mm512_mul_pd(x, unit), x);
+#pragma GCC unroll 3
+    for (size_t i = 0; i < SquareBlock::kWindows; ++i) {
+      const __m512i whole = _mm512_cvttpd_epi64(rest);
+      sum[i] = _mm512_add_epi64(sum[i], whole);
+      rest = _mm512_mul_pd(_mm512_sub_pd(rest, _mm512_cvtepi64_pd(whole)), next);
+    }
+    left |= _mm512_cmp_pd_mask(rest, _mm512_setzero_pd(), _CMP_NEQ_OQ);
+  };
+  for (size_t i = 0; i < n; i += kLanes) {
+    const Lanes x = take(values + i, n - i < kLanes ? n - i : kLanes);
+    add(_mm512_castps512_ps256(x.v));
+    add(_mm512_extractf32x8_ps(x.v, 1));
+  }
+  for (size_t i = 0; i < SquareBlock::kWindows; ++i) {
+    out.sum[i] = static_cast<uint64_t>(_mm512_reduce_add_epi64(sum[i]));
+    out.exponent[i] = 2 * exponent - 50 * static_cast<int>(i + 1);
+  }
+  return left == 0;
+}
+#else
+bool square_block(const float*, size_t, SquareBlock&) {
+  return false;
+}
+#endif
+
 }  // namespace sf::kernels::SF_ISA

@@ -21,6 +21,7 @@ constexpr Table make() {
   t.first_non_finite = first_non_finite;
   t.to_bf16 = to_bf16;
   t.from_bf16 = from_bf16;
+  t.square_block = square_block;
   t.rms_norm = rms_norm;
   t.rms_norm_dx = rms_norm_dx;
   t.rms_norm_dweight = rms_norm_dweight;

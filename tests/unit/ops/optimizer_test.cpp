@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "ops/optimizer_kernels.h"
+#include "sf_kernels/optimizer.h"
 
 namespace sf::ops {
 namespace {
@@ -93,6 +94,23 @@ TEST(SquareSum, IsNearTheFp64SumOfOrdinaryValues) {
   long double want = 0;
   for (float& x : values) x = normal(random), want += static_cast<long double>(x) * x;
   EXPECT_NEAR(exact(values) / static_cast<double>(want), 1, 1e-14);
+}
+
+// Blocks of like values take the fast form, those with a wider range or a tiny one the other; 4096 values are a block.
+TEST(SquareSum, WhateverTheRangeTheLimbsAreThoseOfTheDefinition) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0, 1);
+  for (float scale : {1.0f, 3e-9f, 1e-22f, 1e-30f, 0x1p-140f, 0x1p125f}) {
+    std::vector<float> values(9001);
+    for (float& x : values) x = normal(random) * scale;
+    values[17] = 0, values[4096] = scale * 0x1p-30f, values[5000] = scale * 0x1p-60f, values[9000] = -scale;
+    std::array<int64_t, SquareSum::kLimbs> limbs{};
+    EXPECT_EQ(kernels::reference::add_squares(values.data(), values.size(), limbs.data()), 0u);
+    SquareSum sum, wanted;
+    sum.add(values);
+    wanted.set_limbs(limbs);
+    EXPECT_EQ(sum.limbs(), wanted.limbs()) << scale;
+  }
 }
 
 TEST(SquareSum, NonFiniteValuesAreCountedAndLeftOut) {
