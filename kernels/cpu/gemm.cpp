@@ -105,9 +105,9 @@ void summary(size_t m, const void* packed, size_t n, size_t steps, const PackRow
 // Units of panels that no tile straddles, so that pieces of the range work at full width.
 constexpr size_t kUnit = 4;
 
-template <typename Step, typename PackRows>
+template <typename Step, typename PackRows, typename Y>
 void product(size_t m, const void* packed, size_t n, size_t steps, const PackRows& pack_rows,
-             void (*kernel)(const GemmJob&, size_t, size_t), const float* bias, Matrix<float> y, bool add,
+             void (*kernel)(const GemmJob&, size_t, size_t), const float* bias, Matrix<Y> y, bool add,
              const Parallel& parallel) {
   const size_t panels = panels_of(n);
   by_rows<Step>(m, steps, pack_rows, [&](GemmJob& job, size_t row) {
@@ -115,6 +115,7 @@ void product(size_t m, const void* packed, size_t n, size_t steps, const PackRow
     job.n = n;
     job.bias = bias;
     job.add = add;
+    job.narrow = sizeof(Y) == sizeof(uint16_t);
     job.y = y.data + row * y.row;
     job.y_row = y.row;
     run(parallel, (panels + kUnit - 1) / kUnit,
@@ -147,8 +148,9 @@ void f32(Matrix<const float> x, size_t m, const float* packed, size_t n, size_t 
   product<float>(m, packed, n, k, rows, table().gemm_f32, bias, y, add, parallel);
 }
 
+template <typename Y>
 void bf16(Matrix<const uint16_t> x, size_t m, const uint16_t* packed, size_t n, size_t k, const float* bias,
-          Matrix<float> y, bool add, const Parallel& parallel) {
+          Matrix<Y> y, bool add, const Parallel& parallel) {
   auto rows = [&](size_t row, RowTiles tiles, uint32_t* to) { table().pack_rows_bf16(from_row(x, row), k, tiles, to); };
   product<uint32_t>(m, packed, n, (k + 1) / 2, rows, table().gemm_bf16, bias, y, add, parallel);
 }
@@ -162,6 +164,11 @@ void gemm_f32(Matrix<const float> x, size_t m, const float* packed, size_t n, si
 
 void gemm_bf16(Matrix<const uint16_t> x, size_t m, const uint16_t* packed, size_t n, size_t k, const float* bias,
                Matrix<float> y, const Parallel& parallel) {
+  bf16(x, m, packed, n, k, bias, y, false, parallel);
+}
+
+void gemm_bf16_narrow(Matrix<const uint16_t> x, size_t m, const uint16_t* packed, size_t n, size_t k, const float* bias,
+                      Matrix<uint16_t> y, const Parallel& parallel) {
   bf16(x, m, packed, n, k, bias, y, false, parallel);
 }
 

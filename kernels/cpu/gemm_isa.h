@@ -24,9 +24,10 @@ struct GemmJob {
   const void* packed = nullptr;
   size_t n = 0, steps = 0;
   const float* bias = nullptr;
-  float* y = nullptr;
+  void* y = nullptr;
   size_t y_row = 0;
-  bool add = false;  // sums go on from what y holds
+  bool narrow = false;  // y holds bf16, not fp32
+  bool add = false;     // sums go on from what y holds; not where it is narrow
 };
 
 // Partial results of one row over one block of kSummaryColumns columns.

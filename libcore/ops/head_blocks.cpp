@@ -35,6 +35,7 @@ struct Product<uint16_t> {
   static constexpr auto pack = kernels::pack_bf16;
   static constexpr auto gemm = kernels::gemm_bf16;
   static constexpr auto gemm_add = kernels::gemm_bf16_add;
+  static constexpr auto gemm_narrow = kernels::gemm_bf16_narrow;
 };
 
 template <typename T>
@@ -129,22 +130,25 @@ class Head {
     if (!rows_packed_.defined()) rows_packed_ = at::empty({panel(inner_, std::min(block_, rows_))}, x_.options());
     T* packed = static_cast<T*>(rows_packed_.mutable_data_ptr());
     Product<T>::pack(turned(x(row)), size(inner_), size(count), packed, parallel());
-    const bool narrow = dw_.scalar_type() != at::kFloat;
-    if (narrow && !piece_.defined()) piece_ = at::empty({kColumns, inner_}, at::kFloat);
     each_chunk([&](int64_t column, int64_t wide) {
-      float* const begin = narrow ? piece_.mutable_data_ptr<float>() : dw_.mutable_data_ptr<float>() + column * inner_;
-      const kernels::Matrix<float> to{begin, size(inner_), 1};
+      if constexpr (!std::is_same_v<T, float>) {
+        if (dw_.scalar_type() != at::kFloat) {
+          const kernels::Matrix<T> to{static_cast<T*>(dw_.mutable_data_ptr()) + column * inner_, size(inner_), 1};
+          return Product<T>::gemm_narrow(turned(g(column)), size(wide), packed, size(inner_), size(count), nullptr, to,
+                                         parallel());
+        }
+      }
+      const kernels::Matrix<float> to{dw_.mutable_data_ptr<float>() + column * inner_, size(inner_), 1};
       if (row == 0)
         Product<T>::gemm(turned(g(column)), size(wide), packed, size(inner_), size(count), nullptr, to, parallel());
       else
         Product<T>::gemm_add(turned(g(column)), size(wide), packed, size(inner_), size(count), to, parallel());
-      if (narrow) dw_.narrow(0, column, wide).copy_(piece_.narrow(0, 0, wide));
     });
   }
 
   const at::Tensor x_, w_;
   const int64_t rows_, inner_, width_, block_;
-  at::Tensor z_, panels_, rows_packed_, piece_, chunk_, dx_, dw_;
+  at::Tensor z_, panels_, rows_packed_, chunk_, dx_, dw_;
 };
 
 // Forward found the gradients; this only carries them.

@@ -22,7 +22,7 @@ struct Linear : torch::autograd::Function<Linear> {
     std::vector<int64_t> shape = x.sizes().vec();
     shape.back() = w.size(0);
     const float* terms = b.defined() ? b.const_data_ptr<float>() : nullptr;
-    return product(x.reshape({-1, x.size(-1)}), w, terms).to(x.scalar_type()).view(shape);
+    return product(x.reshape({-1, x.size(-1)}), w, x.scalar_type(), terms).view(shape);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -31,8 +31,8 @@ struct Linear : torch::autograd::Function<Linear> {
     const at::Tensor &x = saved[0], &w = saved[1];
     const at::Tensor g = grads[0].reshape({-1, w.size(0)});
     at::Tensor dx, dw, db;
-    if (context->needs_input_grad(0)) dx = product(g, w.t()).to(g.scalar_type()).view(x.sizes());
-    if (context->needs_input_grad(1)) dw = product(g.t(), x.reshape({-1, x.size(-1)}).t()).to(g.scalar_type());
+    if (context->needs_input_grad(0)) dx = product(g, w.t(), g.scalar_type()).view(x.sizes());
+    if (context->needs_input_grad(1)) dw = product(g.t(), x.reshape({-1, x.size(-1)}).t(), g.scalar_type());
     if (context->saved_data["bias"].toBool() && context->needs_input_grad(2)) {
       db = g.sum(0, false, at::kFloat).to(g.scalar_type());
     }

@@ -68,7 +68,7 @@ void VocabularyHead::see(int64_t first, const at::Tensor& rows) {
     rows_ = std::make_shared<plain::LabelRows>(plain::see(*rows_, x_, rows, labels_, first));
     return;
   }
-  at::Tensor z = product(x_, rows);
+  at::Tensor z = product(x_, rows, at::kFloat);
   kernels::label_loss(describe(z, labels_, first), rows_of(seen_), parallel());
 }
 
@@ -102,10 +102,10 @@ void VocabularyHead::differentiate(const at::Tensor& upstream, int64_t first, co
     gradient_.add_(plain::label_gradient(*rows_, x_, rows, labels_, first, upstream));
     return;
   }
-  at::Tensor z = product(x_, rows), scale = upstream.contiguous();
+  at::Tensor z = product(x_, rows, at::kFloat), scale = upstream.contiguous();
   kernels::label_loss_backward(describe(z, labels_, first), rows_of(seen_), scale.const_data_ptr<float>(),
                                z.mutable_data_ptr<float>(), parallel());
-  gradient_.add_(product(z.to(x_.scalar_type()), rows.t()));
+  gradient_.add_(product(z.to(x_.scalar_type()), rows.t(), at::kFloat));
 }
 
 at::Tensor VocabularyHead::gradient() const {

@@ -80,7 +80,6 @@ std::pair<Shade, Shade> ShadowOps::head_by_blocks(const Shade& x, const Shade& t
   judge();
   if (dx) work.push_back(tape_.make({some, width}, Dtype::kF32));
   if (dw) work.push_back(tape_.make({packed(width, some, type)}, type));
-  if (dw && !wide && !many) work.push_back(tape_.make({kColumns, width}, Dtype::kF32));
   if (many) judge();
   return {x_gradient, table_gradient};
 }

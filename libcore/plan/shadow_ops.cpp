@@ -26,12 +26,10 @@ Shade ShadowOps::dense(const Shade& x) {
 }
 
 Shade ShadowOps::product(int64_t m, int64_t n, int64_t k, Dtype type) {
-  Shade y = tape_.make({m, n}, Dtype::kF32);
-  {
-    int64_t depth = type == Dtype::kBF16 ? up_to(k, 2) : k;
-    Shade packed = tape_.make({up_to(n, kPanel), depth}, type);
-  }
-  return type == Dtype::kF32 ? y : tape_.make({m, n}, type);
+  Shade y = tape_.make({m, n}, type);
+  int64_t depth = type == Dtype::kBF16 ? up_to(k, 2) : k;
+  Shade packed = tape_.make({up_to(n, kPanel), depth}, type);
+  return y;
 }
 
 Shade ShadowOps::linear(const Shade& x, const Shade& weight, const Shade* bias) {

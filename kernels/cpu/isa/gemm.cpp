@@ -2,6 +2,7 @@
 // Register tiles of R rows by P panels; every element is one chain of fma over k, whatever the tile.
 #include "functions.h"
 #include "lanes.h"
+#include "spans.h"
 
 namespace sf::kernels::SF_ISA {
 
@@ -105,6 +106,7 @@ struct Store {
   size_t y_row, n;
   const float* bias;
   bool add;
+  uint16_t* narrow = nullptr;  // instead of y, rounded
   template <size_t R, size_t P>
   SF_INLINE void begin(const Store& to, size_t first_row, size_t column, Lanes (&acc)[R][P]) {
 #pragma GCC unroll 16
@@ -125,10 +127,11 @@ struct Store {
 #pragma GCC unroll 16
       for (size_t r = 0; r < R; ++r) {
         const Lanes value = to.bias ? acc[r][p] + bias : acc[r][p];
-        if (width == kPanel)
-          store(to.y + (first_row + r) * to.y_row + at, value);
+        const size_t place = (first_row + r) * to.y_row + at;
+        if (to.narrow)
+          give(to.narrow + place, value, width);
         else
-          store(to.y + (first_row + r) * to.y_row + at, value, width);
+          give(to.y + place, value, width);
       }
     }
   }
@@ -189,7 +192,12 @@ void product(const GemmJob& job, size_t begin, size_t end, const Store& to, size
 
 template <typename F>
 void gemm(const GemmJob& job, size_t begin, size_t end) {
-  product<F>(job, begin, end, {job.y, job.y_row, job.n, job.bias, job.add}, 0);
+  Store to{nullptr, job.y_row, job.n, job.bias, job.add};
+  if (job.narrow)
+    to.narrow = static_cast<uint16_t*>(job.y);
+  else
+    to.y = static_cast<float*>(job.y);
+  product<F>(job, begin, end, to, 0);
 }
 
 BlockSummary summarise(const float* y, size_t n, size_t column) {

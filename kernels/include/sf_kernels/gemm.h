@@ -32,7 +32,11 @@ void gemm_f32(Matrix<const float> x, size_t m, const float* packed, size_t n, si
 // VDPBF16PS does.
 void gemm_bf16(Matrix<const uint16_t> x, size_t m, const uint16_t* packed, size_t n, size_t k, const float* bias,
                Matrix<float> y, const Parallel& parallel = {});
-// The same sums, going on from what y holds: a product cut along k (bf16: at even places) keeps its bits.
+// The same, each sum rounded to bf16 as to_bf16() does.
+void gemm_bf16_narrow(Matrix<const uint16_t> x, size_t m, const uint16_t* packed, size_t n, size_t k, const float* bias,
+                      Matrix<uint16_t> y, const Parallel& parallel = {});
+// The sums of gemm_f32 and gemm_bf16, going on from what y holds: a product cut along k (bf16: at even places) keeps
+// its bits.
 void gemm_f32_add(Matrix<const float> x, size_t m, const float* packed, size_t n, size_t k, Matrix<float> y,
                   const Parallel& parallel = {});
 void gemm_bf16_add(Matrix<const uint16_t> x, size_t m, const uint16_t* packed, size_t n, size_t k, Matrix<float> y,

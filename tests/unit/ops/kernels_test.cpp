@@ -86,6 +86,9 @@ TEST_P(Kernels, Bf16ProductEqualsItsReferenceBitForBit) {
     pack_bf16({w.data(), k, 1}, n, k, packed.data());
     gemm_bf16({x.data(), k, 1}, m, packed.data(), n, k, nullptr, {got.data(), n, 1});
     EXPECT_TRUE(same(want, got)) << m << " " << n << " " << k;
+    std::vector<uint16_t> narrow(m * n);
+    gemm_bf16_narrow({x.data(), k, 1}, m, packed.data(), n, k, nullptr, {narrow.data(), n, 1});
+    EXPECT_EQ(narrow, narrowed(want)) << m << " " << n << " " << k;
   }
 }
 
