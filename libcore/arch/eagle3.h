@@ -27,6 +27,7 @@ struct Eagle3Batch {
   int64_t keys = 0, active = 0;      // indices computed: of block 0's keys; of all else
   int64_t labels = 0;                // trained labels
   std::vector<int64_t> step_labels;  // of them, those that step k reaches; steps that reach none are absent
+  std::vector<int64_t> step_active;  // of the active indices, those that step k computes; the first computes all
 };
 
 inline constexpr std::string_view kEagle3Architecture = "LlamaForCausalLMEagle3";

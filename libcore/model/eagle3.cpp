@@ -36,44 +36,62 @@ at::Tensor index_of(const std::vector<int64_t>& values) {
 }
 
 // Which indices are computed. A slot is b * S + j. Keys of block 0 are wanted up to the last index that reaches a
-// label; everything else only at `active` indices, those from which some step reaches a label. Padding is never
-// computed.
+// label; everything else only at `active` indices, those from which some step reaches a label, and in step k only at
+// those from which it or a later one does: what a step makes is read by its own index alone. Padding is never computed.
 struct Layout {
   int64_t rows = 0, width = 0;
   std::vector<int64_t> labels;                        // trained labels, as slots
   std::vector<int64_t> keys, active, active_in_keys;  // slots; positions of the active among the keys
-  std::vector<std::vector<int64_t>> step_rows;        // [T]: rows of `active` that reach a label in step k ...
+  std::vector<std::vector<int64_t>> step_slots;       // [T]: the active slots that step k computes
+  std::vector<std::vector<int64_t>> step_kept;        // [T]: their rows among those of step k - 1; empty: all of them
+  std::vector<std::vector<int64_t>> step_rows;        // [T]: rows of step_slots that reach a label in step k ...
   std::vector<std::vector<int64_t>> step_labels;      // ... and the places of these labels in `labels`
   std::vector<int64_t> extent;                        // [B]: keys of the row
 };
 
-void add_active(Layout& layout, int unroll) {
-  std::vector<int64_t> reach(static_cast<size_t>(layout.rows * layout.width), -1);
+// `last`, of each slot: the last step that reaches a label from it, or -1.
+void add_step(Layout& layout, int k, const std::vector<int64_t>& last) {
+  std::vector<int64_t> place(last.size(), -1), kept;
+  const std::vector<int64_t>& before = k == 0 ? layout.active : layout.step_slots[k - 1];
+  std::vector<int64_t>& slots = layout.step_slots[k];
+  for (int64_t i = 0; i < std::ssize(before); ++i) {
+    if (last[before[i]] < k) continue;
+    place[before[i]] = std::ssize(slots);
+    slots.push_back(before[i]);
+    kept.push_back(i);
+  }
+  if (slots.size() != before.size()) layout.step_kept[k] = std::move(kept);
+  for (int64_t n = 0; n < std::ssize(layout.labels); ++n) {
+    if (k > layout.labels[n] % layout.width) continue;
+    layout.step_rows[k].push_back(place[layout.labels[n] - k]);
+    layout.step_labels[k].push_back(n);
+  }
+}
+
+// With `traced`, every step computes all that is active.
+void add_active(Layout& layout, int unroll, bool traced) {
+  std::vector<int64_t> last(static_cast<size_t>(layout.rows * layout.width), -1);
   for (int64_t label : layout.labels)
-    for (int64_t k = 0; k < unroll && k <= label % layout.width; ++k) reach[label - k] = 0;
+    for (int64_t k = 0; k < unroll && k <= label % layout.width; ++k)
+      last[label - k] = std::max<int64_t>(last[label - k], traced ? unroll : k);
   layout.extent.assign(layout.rows, 0);
-  for (int64_t slot = 0; slot < std::ssize(reach); ++slot) {
-    if (reach[slot] < 0) continue;
-    reach[slot] = std::ssize(layout.active);
+  for (int64_t slot = 0; slot < std::ssize(last); ++slot) {
+    if (last[slot] < 0) continue;
     layout.active.push_back(slot);
     layout.extent[slot / layout.width] = slot % layout.width + 1;
   }
-  layout.step_rows.resize(unroll);
-  layout.step_labels.resize(unroll);
-  for (int64_t n = 0; n < std::ssize(layout.labels); ++n)
-    for (int64_t k = 0; k < unroll && k <= layout.labels[n] % layout.width; ++k) {
-      layout.step_rows[k].push_back(reach[layout.labels[n] - k]);
-      layout.step_labels[k].push_back(n);
-    }
+  for (auto* each : {&layout.step_slots, &layout.step_kept, &layout.step_rows, &layout.step_labels})
+    each->resize(unroll);
+  for (int k = 0; k < unroll; ++k) add_step(layout, k, last);
 }
 
-Layout lay_out(const Tensors& in, const Eagle3Vocabulary& vocabulary, const Eagle3Options& options) {
+Layout lay_out(const Tensors& in, const Eagle3Vocabulary& vocabulary, const Eagle3Options& options, bool traced) {
   Layout layout;
   layout.rows = in.at("input_ids").size(0);
   layout.width = in.at("input_ids").size(1);
   layout.labels = eagle3_labels(in, vocabulary, options).trained;
   SF_ASSERT(!layout.labels.empty());
-  add_active(layout, options.unroll);
+  add_active(layout, options.unroll, traced);
   auto next = layout.active.begin();
   for (int64_t b = 0; b < layout.rows; ++b)
     for (int64_t j = 0; j < layout.extent[b]; ++j) {
@@ -99,20 +117,20 @@ struct Setup {
 
 class Unroll {
  public:
-  Unroll(std::shared_ptr<const Setup> setup, const Tensors& parameters, const Tensors& in)
+  Unroll(std::shared_ptr<const Setup> setup, const Tensors& parameters, const Tensors& in, bool traced)
       : setup_(std::move(setup)),
         draft_(setup_->draft),
         vocabulary_(setup_->vocabulary),
         options_(setup_->options),
         p_(parameters),
         in_(in),
-        layout_(lay_out(in, vocabulary_, options_)),
-        active_(index_of(layout_.active)) {
+        layout_(lay_out(in, vocabulary_, options_, traced)) {
     int64_t length = layout_.width + options_.unroll;
     arch::RopeTable table = arch::rope_table(draft_.rope, draft_.head_dim, draft_.max_positions, length);
     rotary_ = ops::make_rotary(table.inverse_frequency, table.attention_scale, length);
     positions_ = at::arange(layout_.width, at::kLong);
     visible_.key_end = index_of(layout_.extent);
+    for (const std::vector<int64_t>& slots : layout_.step_slots) step_slots_.push_back(index_of(slots));
   }
 
   Tensors run(bool traced) {
@@ -218,11 +236,12 @@ class Unroll {
   }
 
   at::Tensor attend(const at::Tensor& query_input, int k) const {
-    at::Tensor q = turned(spread(linear(query_input, "midlayer.self_attn.q_proj"), active_, draft_.heads), k);
+    const at::Tensor& slots = step_slots_[k];
+    at::Tensor q = turned(spread(linear(query_input, "midlayer.self_attn.q_proj"), slots, draft_.heads), k);
     at::Tensor seen = ops::attention_with_diagonals(q, keys_, values_, visible_);
     int64_t all = layout_.rows * layout_.width;
     at::Tensor merged = seen.transpose(1, 2).reshape({all, draft_.heads * draft_.head_dim});
-    if (active_.size(0) != all) merged = tensor::select(merged, 0, active_);
+    if (slots.size(0) != all) merged = tensor::select(merged, 0, slots);
     return linear(merged, "midlayer.self_attn.o_proj");
   }
   void remember(const at::Tensor& input, const at::Tensor& slots, int k) {
@@ -279,9 +298,11 @@ class Unroll {
     return feed_forward(residual.add(attend(all ? input : tensor::select(input, 0, active_in_keys), 0)));
   }
 
-  at::Tensor later_step(const at::Tensor& hidden, int k) {
-    at::Tensor input = attention_input(tokens(layout_.active, k), hidden);
-    remember(input, active_, k);
+  at::Tensor later_step(const at::Tensor& before, int k) {
+    const std::vector<int64_t>& kept = layout_.step_kept[k];
+    at::Tensor hidden = kept.empty() ? before : tensor::select(before, 0, index_of(kept));
+    at::Tensor input = attention_input(tokens(layout_.step_slots[k], k), hidden);
+    remember(input, step_slots_[k], k);
     return feed_forward(hidden.add(attend(input, k)));
   }
 
@@ -395,7 +416,7 @@ class Unroll {
     std::vector<int64_t> labels;
     for (int64_t n : layout_.step_labels[k]) labels.push_back(layout_.labels[n]);
     std::string step = std::to_string(k);
-    out["active"] = active_;
+    out["active"] = index_of(layout_.active);
     out["hidden." + step] = hidden.detach();
     out["logits." + step] = logits.detach();
     out["label_rows." + step] = index_of(labels);
@@ -407,7 +428,8 @@ class Unroll {
   const Eagle3Options& options_;
   Tensors p_, in_;
   Layout layout_;
-  at::Tensor active_, positions_;
+  std::vector<at::Tensor> step_slots_;
+  at::Tensor positions_;
   ops::RotaryTable rotary_;
   ops::AttentionOptions visible_;
   std::vector<at::Tensor> keys_, values_;  // [step], [B, nKV, S, hd]
@@ -444,7 +466,7 @@ std::vector<Segment> make(const arch::Eagle3& draft, const Eagle3Vocabulary& voc
   Eagle3Vocabulary own{vocabulary.t2d.to(at::kBool).contiguous(), vocabulary.d2t.to(at::kLong).contiguous()};
   auto setup = std::make_shared<const Setup>(Setup{draft, own, options});
   steps.forward = [setup, traced](const Tensors& parameters, const Tensors& boundaries) {
-    return Unroll(setup, parameters, boundaries).run(traced);
+    return Unroll(setup, parameters, boundaries, traced).run(traced);
   };
   return segments;
 }
@@ -453,11 +475,12 @@ std::vector<Segment> make(const arch::Eagle3& draft, const Eagle3Vocabulary& voc
 
 arch::Eagle3Batch eagle3_batch(const Tensors& micro_batch, const Eagle3Vocabulary& vocabulary,
                                const Eagle3Options& options) {
-  Layout layout = lay_out(micro_batch, vocabulary, options);
+  Layout layout = lay_out(micro_batch, vocabulary, options, false);
   arch::Eagle3Batch batch{
-      layout.rows, layout.width, std::ssize(layout.keys), std::ssize(layout.active), std::ssize(layout.labels), {}};
+      layout.rows, layout.width, std::ssize(layout.keys), std::ssize(layout.active), std::ssize(layout.labels), {}, {}};
   for (const std::vector<int64_t>& rows : layout.step_rows)
     if (!rows.empty()) batch.step_labels.push_back(std::ssize(rows));
+  for (size_t k = 0; k < batch.step_labels.size(); ++k) batch.step_active.push_back(std::ssize(layout.step_slots[k]));
   return batch;
 }
 

@@ -24,13 +24,14 @@ class Unroll {
     int64_t length = b_.width + steps_.unroll;
     for (int i = 0; i < 2; ++i) kept_.push_back(tape_.make({length, d_.head_dim / 2}, Dtype::kF32));
     kept_.push_back(tape_.make({all_ + 1, d_.hidden}, compute));  // rows of the embedding, looked up by another segment
-    for (int64_t count : {b_.active, b_.width, b_.rows}) kept_.push_back(tape_.make({count}, Dtype::kI64));
+    for (int64_t count : {b_.width, b_.rows}) kept_.push_back(tape_.make({count}, Dtype::kI64));
+    for (int64_t count : b_.step_active) kept_.push_back(tape_.make({count}, Dtype::kI64));
   }
 
   Shade run() {
     Shades hidden, rows;
     for (size_t k = 0; k < b_.step_labels.size(); ++k) {
-      hidden.push_back(k == 0 ? first_step() : later_step(hidden.back()));
+      hidden.push_back(k == 0 ? first_step() : later_step(hidden.back(), b_.step_active[k]));
       rows.push_back(ops_.index_select(hidden.back(), b_.step_labels[k]));
     }
     Shade all = ops_.cat_rows(rows);
@@ -145,7 +146,7 @@ class Unroll {
     }
     Shade seen = ops_.attention(q, keys_, values_);
     Shade merged = ops_.merge_heads(seen, {all_, d_.heads * d_.head_dim});
-    if (b_.active != all_) merged = ops_.index_select(merged, b_.active);
+    if (input.shape[0] != all_) merged = ops_.index_select(merged, input.shape[0]);
     return linear(merged, "midlayer.self_attn.o_proj");
   }
 
@@ -172,8 +173,9 @@ class Unroll {
     return feed_forward(sum);
   }
 
-  Shade later_step(const Shade& hidden) {
-    Shade input = attention_input(b_.active, hidden);
+  Shade later_step(const Shade& before, int64_t count) {
+    Shade hidden = count == before.shape[0] ? before : ops_.index_select(before, count);
+    Shade input = attention_input(count, hidden);
     remember(input);
     Shade attended = attend(input);
     Shade sum = ops_.add(hidden, attended);
@@ -200,8 +202,11 @@ arch::Eagle3Batch full_eagle3_batch(int64_t rows, int64_t width, int unroll, boo
            width, unroll);
   // The last token's teacher is unknown; the reference takes it all the same.
   int64_t reach = reference_quirks ? width : width - 1;
-  arch::Eagle3Batch batch{rows, width, rows * reach, rows * reach, rows * reach, {}};
-  for (int64_t k = 0; k < unroll && k < reach; ++k) batch.step_labels.push_back(rows * (reach - k));
+  arch::Eagle3Batch batch{rows, width, rows * reach, rows * reach, rows * reach, {}, {}};
+  for (int64_t k = 0; k < unroll && k < reach; ++k) {
+    batch.step_labels.push_back(rows * (reach - k));
+    batch.step_active.push_back(rows * (reach - k));
+  }
   return batch;
 }
 
