@@ -29,7 +29,8 @@ Totals totals_of(const Schedule& plan, const Load& load, int rank) {
   totals.peak = totals.at_rest + memory.gathered + batches * load.input_bytes + (batches > 0 ? load.work_bytes : 0);
   totals.peak = std::max(totals.peak, totals.at_rest + load.evaluation_bytes);
   auto sharers = static_cast<uint64_t>(load.ranks_here > 0 ? load.ranks_here : plan.options.world);
-  totals.host = load.sample_bytes + (memory.host + sharers - 1) / sharers + checkpoint_bytes(plan, rank);
+  totals.host = load.sample_bytes + (memory.host + sharers - 1) / sharers;
+  if (load.copies) totals.host += checkpoint_bytes(plan, rank);
   totals.resident = totals.peak + totals.host;
   if (rank != 0) return totals;
   uint64_t checkpoint = 0;

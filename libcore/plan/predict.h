@@ -18,11 +18,12 @@ struct Load {
   uint64_t sample_bytes = 0;      // samples under way to this rank, outside of tensors
   int64_t checkpoints = 2;        // kept on disk
   int ranks_here = 0;             // that share a host's memory; 0: all
+  bool copies = true;             // a checkpoint falls due while steps go on, and is written from a copy
 };
 
 // Bytes. Peak: the most in tensors at one time, at rest included. Host: memory of this rank outside of tensors, its
 // part of what the ranks of a host keep together (Memory::host) and the copy that a checkpoint is written from
-// included. Disk: the checkpoints kept, and one more while it is written, on rank 0; zero on others.
+// included (Load::copies; one asked for by a signal makes it, too). Disk: the checkpoints kept, and one more while it is written, on rank 0; zero on others.
 struct Totals {
   uint64_t at_rest = 0, peak = 0, host = 0, disk = 0;
   uint64_t resident = 0;  // the most in RAM at one time: a step, while a checkpoint is written

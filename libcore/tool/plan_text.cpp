@@ -162,7 +162,9 @@ std::string memory_text(const PlanReport& report) {
   row(request.load.evaluation_bytes ? "  that, or work if more" : "  micro-batches, work",
       [&](size_t r) { return report.totals[r].peak - report.totals[r].at_rest; });
   row("peak allocated", [&](size_t r) { return report.totals[r].peak; });
-  row("  copy of a checkpoint", [&](size_t r) { return plan::checkpoint_bytes(report.schedule, static_cast<int>(r)); });
+  if (request.load.copies)
+    row("  copy of a checkpoint",
+        [&](size_t r) { return plan::checkpoint_bytes(report.schedule, static_cast<int>(r)); });
   row("host, outside tensors", [&](size_t r) { return report.totals[r].host; });
   row("disk, checkpoints", [&](size_t r) { return report.totals[r].disk; });
   row("most in memory at one time", [&](size_t r) { return report.totals[r].resident; });
@@ -182,7 +184,8 @@ std::string wire_text(const PlanReport& report) {
 
 std::string signed_mib(uint64_t now, uint64_t base) {
   double change = (static_cast<double>(now) - static_cast<double>(base)) / kMiB;
-  return change == 0 ? "" : fmt::format("{:+.1f}", change);
+  const std::string text = fmt::format("{:+.1f}", change);
+  return text.substr(1) == "0.0" ? "" : text;
 }
 
 std::string cost_line(std::string_view name, bool now, const plan::TableCost& cost, const plan::TableCost& whole) {

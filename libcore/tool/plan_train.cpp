@@ -68,9 +68,11 @@ int plan_run(app::Invocation& invocation, const std::optional<ckpt::Checkpoint>&
   const RankEnv& ranks = invocation.ranks();
   say_unknown(invocation, apply_comm(invocation.settings(), ranks));
   config::Settings asked = invocation.settings();  // plan_by applies what is read ahead
+  const LoopSettings loop = apply_loop(asked);
+  bool copies = loop.checkpoint_every > 0;
   if (contract) {
-    const LoopSettings loop = apply_loop(asked);
-    steps_of(loop, contract->rows);
+    const Steps steps = steps_of(loop, contract->rows);
+    copies = copies && loop.checkpoint_every <= steps.run;
     if (streamed) check_window_fits(asked, loop, *contract, ranks.world);
     if (std::string line = last_window_line(loop, contract->rows); !line.empty()) invocation.log(line);
   }
@@ -81,7 +83,8 @@ int plan_run(app::Invocation& invocation, const std::optional<ckpt::Checkpoint>&
     request.options.facts.push_back(fmt::format("threads {}", apply_threads(settings, "engine.threads", here)));
     request.load.ranks_here = here;
     set_limits(request, 0, kUsualBandwidth);
-    apply_modes(settings, request);
+    apply_modes(settings, request);  // leaves room for a copy, which a signal can ask for; so does the run
+    request.load.copies = copies;
     apply_engine(settings, request.options);
     return request;
   });

@@ -101,10 +101,12 @@ LoopEnd Loop::run_steps() {
     feed_.trained(progress_.cursor);
     phase(comm::Span::Kind::kPublish);
     bool due = options_.checkpoint_every > 0 && progress_.step % options_.checkpoint_every == 0;
-    if (evaluation_due())
+    if (evaluation_due()) {
       evaluate();
-    else if (due || agreed.publish)
+    } else if (due || agreed.publish) {
       checkpoints_.save(engine_, progress_, Saved::kCopied);
+      copied_ = true;
+    }
     if (trace_) trace_->end_step();
   }
   return leave(Exit::kOk, "");

@@ -125,6 +125,7 @@ class Loop {
   double data_s_ = 0;
   double step_began_ = 0, compute_began_ = 0, compute_s_ = 0;
   uint64_t bytes_before_ = 0;
+  bool copied_ = false;  // a checkpoint was written from a copy, whose memory stays
   MemoryUse memory_;
   Metrics metrics_;  // of the last window that trained
 };

@@ -20,10 +20,10 @@ void Loop::note_work(const std::vector<data::Batch>& batches, const std::vector<
     bool works = !batches[i].empty() && objective_.trains(counts[i]);
     most = std::max(most, inputs + (works ? options_.work_bytes(batches[i].tensors) : 0));
   }
-  uint64_t checkpoint_bytes = plan::checkpoint_bytes(engine_.schedule(), engine_.group().rank());
+  const uint64_t copy = copied_ ? plan::checkpoint_bytes(engine_.schedule(), engine_.group().rank()) : 0;
   uint64_t peak = engine_.predicted().peak_allocated + options_.constant_bytes + most;
   memory_.peak_predicted = std::max({memory_.peak_predicted, peak, rest + options_.evaluation_bytes});
-  memory_.resident_predicted = memory_.peak_predicted + options_.sample_bytes + checkpoint_bytes;
+  memory_.resident_predicted = memory_.peak_predicted + options_.sample_bytes + copy;
 }
 
 void Loop::note_memory() {

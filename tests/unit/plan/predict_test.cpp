@@ -48,6 +48,13 @@ TEST(Predict, EveryRankHoldsACopyOfItsPartWhileACheckpointIsWritten) {
   }
 }
 
+TEST(Predict, ARunThatEndsBeforeACheckpointIsDueMakesNoCopyOfIt) {
+  Schedule plan = toy(2);
+  Load load{.micro_batches = 2, .sample_bytes = 10, .copies = false};
+  EXPECT_EQ(totals_of(plan, load, 0).host, 10u);
+  EXPECT_EQ(totals_of(plan, load, 0).resident, totals_of(plan, load, 0).peak + 10);
+}
+
 TEST(Predict, WhatAHostKeepsOnceIsShared) {
   Schedule plan = toy(2);
   plan.memory[1].host = 101;
