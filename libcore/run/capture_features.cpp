@@ -20,6 +20,7 @@
 #include "tool/chats.h"
 #include "tool/outputs.h"
 #include "tool/synthetic.h"
+#include "tool/target_settings.h"
 
 namespace sf::run {
 namespace {
@@ -106,10 +107,7 @@ Json counts(const Capture& capture, int64_t rows, int64_t voids) {
 
 int to_directory(app::Invocation& invocation, Capture& capture) {
   fs::path dir = invocation.get("output");
-  Apply without(invocation.settings(), "0 streams (a directory is written)", "run");
-  for (const char* key : {"capture.cache_mib", "stream.credit_mib", "stream.heartbeat_s", "stream.stop_deadline_s",
-                          "stream.bind", "stream.encrypt", "stream.rejoin_deadline_s", "stream.report_s"})
-    without.nothing(key);
+  tool::apply_no_stream(invocation.settings());
   app::settle_settings(invocation);
   invocation.stop();  // from here on a request to stop keeps the rows that are finished
   stream::FeatureWriter writer(dir, capture.contract, 0, invocation.command_line());
@@ -138,23 +136,18 @@ int to_directory(app::Invocation& invocation, Capture& capture) {
 }
 
 stream::ProducerOptions producer_options(app::Invocation& invocation, const Capture& capture) {
-  config::Settings& settings = invocation.settings();
-  Apply ranks(settings, "every rank", "stream");
+  const tool::ProducerSettings asked = tool::apply_producer(invocation.settings(), invocation.has("handle-file"));
   stream::ProducerOptions options;
   options.contract = capture.contract;
   options.code = app::build_info().get_string("version", "");
-  options.cache_bytes = static_cast<size_t>(Apply(settings, "finished samples", "stream").whole("capture.cache_mib"))
-                        << 20;
-  options.credit_bytes = static_cast<size_t>(ranks.whole("stream.credit_mib")) << 20;
-  options.heartbeat_s = ranks.number("stream.heartbeat_s");
-  options.stop_s = Apply(settings, "the ending", "stream").number("stream.stop_deadline_s");
-  std::string address = Apply(settings, "1 producer", "stream").word("stream.bind");
-  options.bind = address.find("://") == std::string::npos ? fmt::format("tcp://{}:*", address) : address;
-  options.encrypt = Apply(settings, "1 producer", "stream").flag("stream.encrypt");
-  options.explain_s = Apply(settings, "1 producer", "stream").number("stream.report_s");
-  Apply rejoin(settings, invocation.has("handle-file") ? "every rank" : "0 ranks (a pipe ends with its reader)",
-               "stream");
-  options.rejoin_s = rejoin.number("stream.rejoin_deadline_s");
+  options.cache_bytes = asked.cache_bytes;
+  options.credit_bytes = asked.credit_bytes;
+  options.heartbeat_s = asked.heartbeat_s;
+  options.stop_s = asked.stop_s;
+  options.bind = asked.bind;
+  options.encrypt = asked.encrypt;
+  options.explain_s = asked.explain_s;
+  options.rejoin_s = asked.rejoin_s;
   options.report = [&invocation](const std::string& line) { invocation.log(line); };
   return options;
 }

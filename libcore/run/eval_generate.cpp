@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // sf-eval generate: answers of a target to a set of questions, to a file or to stdout.
 #include "base/error.h"
-#include "config/apply.h"
 #include "run/entry.h"
 #include "run/exam.h"
 #include "run/group.h"
 #include "tool/open_adapter.h"
 #include "tool/outputs.h"
+#include "tool/target_settings.h"
 
 namespace sf::run {
 namespace {
@@ -21,11 +21,7 @@ int eval_generate(app::Invocation& invocation) {
            invocation.ranks().world);
   const std::unique_ptr<comm::Group> group = make_group(invocation);
   const tool::Exam exam = tool::read_exam(invocation, false);
-  const config::Apply none(invocation.settings(), "0 drafts: there is no --draft", "gen");
-  if (!invocation.has("draft"))
-    for (const char* key : {"speculation.draft_tokens", "speculation.tree_nodes", "speculation.tree_width",
-                            "speculation.least_confidence"})
-      none.nothing(key);
+  if (!invocation.has("draft")) tool::apply_no_draft(invocation.settings());
   Examined done = examine(invocation, *group, exam, {invocation.get("target"), tool::adapter_option(invocation)}, out);
   if (done.status == 0 && out)
     invocation.result(invocation.json_output() ? done.run.to_json().set("path", out->string()).dump() : out->string());

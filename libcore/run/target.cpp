@@ -11,67 +11,26 @@
 #include "arch/drafts.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "ckpt/end_ids.h"
 #include "config/apply.h"
-#include "plan/residency.h"
 #include "run/entry.h"
 #include "tensor/convert.h"
-#include "text/tokenizer.h"
 #include "tool/host_places.h"
 #include "tool/open_adapter.h"
 #include "tool/prompts.h"
+#include "tool/target_settings.h"
 
 namespace sf::run {
 namespace {
 
 using config::Apply;
 
-// A text that is one special token ends an answer as its id; others are looked for in the text.
-void read_stops(app::Invocation& invocation, const OpenTarget& target, gen::GenerateOptions& options) {
-  config::Settings& settings = invocation.settings();
-  const text::Tokenizer& tokenizer = target.encoder.tokenizer();
-  std::vector<int32_t> given;
-  for (const std::string& text : settings.get_strings("generate.stop")) {
-    SF_CHECK(!text.empty(), Exit::kConfig, "generate.stop holds an empty text ({})", settings.origin("generate.stop"));
-    const std::vector<int32_t> tokens = tokenizer.encode(text);
-    if (tokens.size() == 1 && tokenizer.is_special(tokens[0]))
-      given.push_back(tokens[0]);
-    else
-      options.stop_texts.push_back(text);
-  }
-  if (!options.stop_texts.empty()) options.tokenizer = &tokenizer;
-  for (int64_t id : settings.get_ints("generate.stop_ids")) {
-    SF_CHECK(id < target.model.decoder().vocab, Exit::kConfig,
-             "generate.stop_ids: {} is outside the vocabulary of {} ({})", id, target.model.decoder().vocab,
-             settings.origin("generate.stop_ids"));
-    given.push_back(static_cast<int32_t>(id));
-  }
-  options.stop_ids = ckpt::end_ids_of(target.checkpoint.dir(), target.model.decoder());
-  options.stop_ids.insert(options.stop_ids.end(), given.begin(), given.end());
-  const std::string what =
-      fmt::format("{} stop ids and {} stop texts", options.stop_ids.size(), options.stop_texts.size());
-  for (const char* key : {"generate.stop", "generate.stop_ids"})
-    settings.applied(key, settings.shown(key), what, "gen");
-  if (!Apply(settings, what, "gen").flag("generate.ignore_eos")) return;
-  options.stop_ids.clear();
-  options.stop_texts.clear();
-}
-
 // The one parameter of a target that is not multiplied, where shard.host_resident names it.
 std::pair<std::shared_ptr<engine::HostFile>, at::Tensor> map_embedding(app::Invocation& invocation,
                                                                        const ckpt::Checkpoint& checkpoint) {
   constexpr const char* kEmbedding = "model.embed_tokens.weight";
-  config::Settings& settings = invocation.settings();
-  Apply resident(settings, "the target", "run");
-  std::vector<std::string> names = plan::host_resident(arch::describe(arch::decoder_from_config(checkpoint.config())),
-                                                       resident.word("shard.host_resident"));
-  for (const std::string& name : names)
-    SF_CHECK(name == kEmbedding, Exit::kConfig,
-             "host-resident {} of a target: only {} can be, which is looked up; the rest is multiplied", name,
-             kEmbedding);
-  const bool copied = settings.given("shard.host_dir");
-  std::string dir = Apply(settings, fmt::format("{} files of host tables", names.size()), "run").word("shard.host_dir");
-  if (names.empty()) return {};
+  const tool::HostEmbedding asked =
+      tool::apply_host_embedding(invocation.settings(), arch::decoder_from_config(checkpoint.config()));
+  if (!asked.mapped) return {};
   std::optional<tool::HostPlace> place = tool::place_in(checkpoint, kEmbedding);
   SF_CHECK(place, Exit::kConfig, "{}: {} is stored in a type that is not computed with; sf-init model --dtype",
            checkpoint.dir().string(), kEmbedding);
@@ -79,8 +38,8 @@ std::pair<std::shared_ptr<engine::HostFile>, at::Tensor> map_embedding(app::Invo
   uint64_t bytes = static_cast<uint64_t>(numel(shape)) * size_of(place->type);
   std::unique_ptr<comm::Group> alone = comm::make_single();
   auto file = std::make_shared<engine::HostFile>(
-      *alone, bytes, engine::HostSource{place->file, place->offset, place->type, place->digest, copied}, dir,
-      comm::Call{"host table", Deadline::after(Seconds(120))});
+      *alone, bytes, engine::HostSource{place->file, place->offset, place->type, place->digest, asked.copied},
+      asked.dir, comm::Call{"host table", Deadline::after(Seconds(120))});
   invocation.log(fmt::format("host-resident {}: {:.1f} MiB {}, {}", kEmbedding, static_cast<double>(bytes) / 1048576.0,
                              name_of(place->type), file->is_copy() ? "one copy" : "mapped where it lies"));
   at::TensorOptions type(tensor::to_scalar(place->type));
@@ -121,34 +80,28 @@ OpenTarget open_host_target(app::Invocation& invocation) {
 
 std::unique_ptr<gen::Drafter> open_draft(app::Invocation& invocation, const ckpt::Checkpoint& files,
                                          const gen::Target& target) {
-  const char* key = "speculation.least_confidence";
-  std::unique_ptr<gen::Drafter> draft =
-      gen::open_drafter(files, target, {.least_confidence = invocation.settings().get_float(key)});
-  if (draft->judges())
-    config::Apply(invocation.settings(), "every proposal", "gen").number(key);
-  else
-    config::Apply(invocation.settings(), "0 proposals (the draft has no confidence head)", "gen").nothing(key);
+  const double least = invocation.settings().get_float("speculation.least_confidence");
+  std::unique_ptr<gen::Drafter> draft = gen::open_drafter(files, target, {.least_confidence = least});
+  tool::apply_least_confidence(invocation.settings(), draft->judges());
   return draft;
 }
 
 gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTarget& target) {
-  Apply answers(invocation.settings(), "every answer", "gen");
+  tool::AnswerSettings asked =
+      tool::apply_answers(invocation.settings(), target.checkpoint, target.model.decoder(), target.encoder.tokenizer());
   gen::GenerateOptions options;
-  options.sampling = {.temperature = answers.number("generate.temperature"),
-                      .repetition_penalty = answers.number("generate.repetition_penalty")};
-  if (options.sampling.greedy()) {
-    Apply without(invocation.settings(), "0 draws (generate.temperature = 0 is greedy)", "gen");
-    for (const char* key : {"generate.top_k", "generate.top_p", "generate.min_p", "generate.seed"})
-      without.nothing(key);
-  } else {
-    options.sampling.top_k = answers.whole("generate.top_k");
-    options.sampling.top_p = answers.number("generate.top_p");
-    options.sampling.min_p = answers.number("generate.min_p");
-    options.sampling.seed = static_cast<uint64_t>(answers.whole("generate.seed"));
+  options.sampling = {.temperature = asked.temperature, .repetition_penalty = asked.repetition_penalty};
+  if (!options.sampling.greedy()) {
+    options.sampling.top_k = asked.top_k;
+    options.sampling.top_p = asked.top_p;
+    options.sampling.min_p = asked.min_p;
+    options.sampling.seed = asked.seed;
   }
-  options.max_new_tokens = answers.whole("generate.max_new_tokens");
-  options.batch = answers.whole("generate.batch");
-  read_stops(invocation, target, options);
+  options.max_new_tokens = asked.max_new_tokens;
+  options.batch = asked.batch;
+  options.stop_ids = std::move(asked.stop_ids);
+  options.stop_texts = std::move(asked.stop_texts);
+  if (!options.stop_texts.empty()) options.tokenizer = &target.encoder.tokenizer();
   options.cancelled = [&invocation] { return invocation.stop() != app::Stop::kNone; };
   options.check();
   return options;

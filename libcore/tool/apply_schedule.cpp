@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "config/apply.h"
+#include "plan/interval.h"
 #include "plan/names.h"
 #include "plan/wrap.h"
 
@@ -18,12 +19,13 @@ namespace {
 
 void apply_numerics(config::Settings& settings, plan::ScheduleOptions& schedule) {
   bool fast = settings.get_string("engine.numerics") == "fast";
-  schedule.local = config::Apply(settings, "every window", "engine").word("engine.accumulate") == "accumulate_local";
+  schedule.local = settings.get_string("engine.accumulate") == "accumulate_local";
   SF_CHECK(
       !schedule.local || fast, Exit::kConfig,
       "engine.accumulate = \"accumulate_local\" adds up in another order and needs engine.numerics = \"fast\", found "
       "\"exact\" ({})",
       settings.origin("engine.numerics"));
+  config::Apply(settings, "every window", "engine").word("engine.accumulate");
   config::Apply(settings, fast && !schedule.local ? "0 sums" : "every sum", "engine").word("engine.numerics");
 }
 
@@ -31,10 +33,12 @@ void apply_shard(config::Settings& settings, plan::ScheduleOptions& schedule) {
   config::Apply parameters(settings, "every parameter", "engine");
   schedule.layout = plan::layout_from_backend(parameters.word("shard.backend"));
   schedule.reshard = plan::reshard_from_name(config::Apply(settings, "every segment", "engine").word("shard.reshard"));
-  schedule.replicas = static_cast<int>(parameters.whole("shard.replicas"));
+  schedule.replicas = static_cast<int>(settings.get_int("shard.replicas"));
   SF_CHECK(schedule.layout != plan::Layout::kReplicate || !settings.given("shard.replicas"), Exit::kConfig,
            "shard.backend = \"replicate\" makes every rank a replica; leave out shard.replicas ({})",
            settings.origin("shard.replicas"));
+  plan::mesh_of(schedule.layout, schedule.replicas, schedule.world);  // refuses before anything is said to be applied
+  parameters.whole("shard.replicas");
 }
 
 // What the reference's option reaches: a draft's own table, or one inside a group, is cut with the group anyway.

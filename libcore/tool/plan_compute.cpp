@@ -15,14 +15,17 @@
 #include "config/apply.h"
 #include "text/chat.h"
 #include "tool/answer_rows.h"
+#include "tool/apply_schedule.h"
 #include "tool/capture_wish.h"
 #include "tool/chats.h"
 #include "tool/exam.h"
 #include "tool/facts.h"
 #include "tool/memory_limit.h"
 #include "tool/open_adapter.h"
+#include "tool/outputs.h"
 #include "tool/prompts.h"
 #include "tool/synthetic.h"
+#include "tool/target_settings.h"
 
 namespace sf::tool {
 namespace {
@@ -39,6 +42,7 @@ struct TargetBytes {
 };
 
 TargetBytes target_bytes(app::Invocation& invocation, const ckpt::Checkpoint& target) {
+  apply_threads(invocation.settings(), "target.threads", invocation.ranks().local_world);
   TargetBytes bytes{.shape = arch::decoder_from_config(target.config())};
   bytes.compute = *dtype_from_config(Apply(invocation.settings(), "every layer", "gen").word("target.compute_dtype"));
   bytes.parameters = arch::describe(bytes.shape).parameter_count();
@@ -54,12 +58,11 @@ void print_record(app::Invocation& invocation, const Json& record) {
     invocation.result(fmt::format("{:<18} {}", key, value.is_string() ? value.as_string() : value.dump()));
 }
 
-// What is left belongs to the run: a temperature changes no byte.
-void settle(app::Invocation& invocation) {
-  config::Settings& settings = invocation.settings();
-  for (const std::string& key : settings.unapplied())
-    settings.applied(key, settings.shown(key), "the run alone", "tool");
-  app::settle_settings(invocation);
+// Whether the draft judges its own proposals: its confidence head is among its parameters.
+bool judges(const ckpt::Checkpoint& draft) {
+  const arch::ModelSpec spec = arch::draft_family(draft.config()).describe(draft.config());
+  return std::ranges::any_of(
+      spec.parameters, [](const arch::Parameter& parameter) { return parameter.name.starts_with("confidence_head."); });
 }
 
 void check_fits(const app::Invocation& invocation, uint64_t weights, uint64_t cache, std::string_view advice) {
@@ -87,14 +90,13 @@ struct Answers {
 using Ids = std::vector<std::vector<int32_t>>;
 
 // Each of `prompts` is answered `samples` times.
-Answers count_answers(app::Invocation& invocation, const TargetBytes& target, const Ids& prompts, int64_t samples) {
+Answers count_answers(const AnswerSettings& asked, const TargetBytes& target, const Ids& prompts, int64_t samples) {
   Answers answers{.target = target};
   int64_t positions = answers.target.shape.max_positions, longest = 0;
   for (const std::vector<int32_t>& ids : prompts) longest = std::max(longest, std::ssize(ids));
-  Apply each(invocation.settings(), "every answer", "gen");
-  int64_t most = each.whole("generate.max_new_tokens"), batch = each.whole("generate.batch");
-  int64_t count = std::ssize(prompts) * samples, length = std::min(longest + most, positions);
-  answers.cache_bytes = static_cast<uint64_t>(std::min(batch, count) * length) * answers.target.cache_token;
+  int64_t most = asked.max_new_tokens, count = std::ssize(prompts) * samples,
+          length = std::min(longest + most, positions);
+  answers.cache_bytes = static_cast<uint64_t>(std::min(asked.batch, count) * length) * answers.target.cache_token;
   answers.record = Json::object()
                        .set("parameters", answers.target.parameters)
                        .set("prompts", std::ssize(prompts))
@@ -108,12 +110,14 @@ Answers count_answers(app::Invocation& invocation, const TargetBytes& target, co
 Answers count_answers(app::Invocation& invocation) {
   ckpt::Checkpoint target = ckpt::Checkpoint::open(invocation.get("target"));
   const TargetBytes bytes = target_bytes(invocation, target);
-  Prompts prompts = read_prompts(invocation, text::ChatEncoder::open(target.dir()), bytes.shape.max_positions);
-  return count_answers(invocation, bytes, prompts.ids, 1);
+  const text::ChatEncoder encoder = text::ChatEncoder::open(target.dir());
+  const AnswerSettings asked = apply_answers(invocation.settings(), target, bytes.shape, encoder.tokenizer());
+  Prompts prompts = read_prompts(invocation, encoder, bytes.shape.max_positions);
+  return count_answers(asked, bytes, prompts.ids, 1);
 }
 
 int show_answers(app::Invocation& invocation, const Answers& answers) {
-  settle(invocation);
+  app::settle_settings(invocation);
   print_record(invocation, answers.record);
   check_fits(invocation, answers.target.weights, answers.cache_bytes,
              "a smaller generate.batch or generate.max_new_tokens, or target.compute_dtype=bf16, needs less");
@@ -124,12 +128,15 @@ int show_answers(app::Invocation& invocation, const Answers& answers) {
 
 int capture_features_plan(app::Invocation& invocation) {
   if (invocation.has("synthetic")) return synthetic_features(invocation);
+  SF_CHECK(!invocation.has("n"), Exit::kUsage, "--n counts rows of --synthetic; give both");
+  if (invocation.has("output")) refuse_existing(invocation.get("output"));
   ckpt::Checkpoint draft = ckpt::Checkpoint::open(invocation.get("draft"));
   CaptureWish wish = capture_wish(draft.config());
   ckpt::Checkpoint target = ckpt::Checkpoint::open(invocation.get("target"));
   ckpt::check_target(draft, target);
   text::ChatEncoder encoder = text::ChatEncoder::open(target.dir());
   TargetBytes bytes = target_bytes(invocation, target);
+  apply_host_embedding(invocation.settings(), bytes.shape);
   Chats chats = read_chats(invocation, encoder, bytes.shape.max_positions);
   rejected_file(invocation);
   stream::Contract contract = contract_of(target, encoder, bytes.compute, wish);
@@ -144,7 +151,11 @@ int capture_features_plan(app::Invocation& invocation) {
   uint64_t state = static_cast<uint64_t>(bytes.shape.hidden) * size_of(feature), ids = wish.teacher ? 13 : 5;
   uint64_t features = static_cast<uint64_t>(tokens) * (wish.names.size() * state + ids);
   uint64_t cache = static_cast<uint64_t>(longest) * bytes.cache_token;
-  settle(invocation);
+  if (invocation.has("output"))
+    apply_no_stream(invocation.settings());
+  else
+    apply_producer(invocation.settings(), invocation.has("handle-file"));
+  app::settle_settings(invocation);
   print_record(invocation, Json::object()
                                .set("parameters", bytes.parameters)
                                .set("rows", std::ssize(chats.rows))
@@ -182,6 +193,9 @@ void check_generate(app::Invocation& invocation, const Exam& exam, const ckpt::C
     ckpt::check_target(draft, target);
     add_draft_facts(facts, draft, proposals_of(invocation.settings(), arch::draft_family(draft.config())),
                     invocation.settings());
+    apply_least_confidence(invocation.settings(), judges(draft));
+  } else {
+    apply_no_draft(invocation.settings());
   }
   if (invocation.has("output")) check_answers_output(invocation.get("output"), job_of(facts, exam));
 }
@@ -194,8 +208,9 @@ int generate_plan(app::Invocation& invocation) {
   const Exam exam = read_exam(invocation, false);
   check_generate(invocation, exam, target);
   const text::ChatEncoder encoder = text::ChatEncoder::open(target.dir(), exam.variables);
+  const AnswerSettings asked = apply_answers(invocation.settings(), target, bytes.shape, encoder.tokenizer());
   const Ids ids = encode(invocation.settings(), exam, encoder, bytes.shape.max_positions);
-  Answers answers = count_answers(invocation, bytes, ids, exam.samples);
+  Answers answers = count_answers(asked, bytes, ids, exam.samples);
   answers.record.set("answers", std::ssize(ids) * exam.samples).set("ranks", int64_t{invocation.ranks().world});
   return show_answers(invocation, answers);
 }
@@ -222,6 +237,7 @@ int accept_plan(app::Invocation& invocation) {
   Answers answers = count_answers(invocation);
   int64_t parameters = family.describe(draft.config()).parameter_count();
   const arch::Proposals proposals = proposals_of(invocation.settings(), family);
+  apply_least_confidence(invocation.settings(), judges(draft));
   answers.record.set("draft_parameters", parameters).set("draft_tokens", proposals.depth);
   if (proposals.branch()) answers.record.set("tree_nodes", proposals.nodes).set("tree_width", proposals.width);
   answers.target.weights += static_cast<uint64_t>(parameters) * size_of(answers.target.compute);

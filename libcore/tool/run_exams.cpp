@@ -6,14 +6,18 @@
 #include <algorithm>
 #include <charconv>
 
+#include "arch/decoder.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "config/apply.h"
 #include "score/shards.h"
 #include "tool/answer_rows.h"
+#include "tool/apply_schedule.h"
 #include "tool/eval_data.h"
 #include "tool/eval_merge.h"
 #include "tool/eval_score.h"
 #include "tool/series_check.h"
+#include "tool/target_settings.h"
 
 namespace sf::tool {
 
@@ -130,18 +134,32 @@ double idle_option(const app::Invocation& invocation) {
 
 namespace {
 
+// What the run applies to each checkpoint as it comes. Where none is there yet, nothing can be judged of what depends
+// on its vocabulary.
+void apply_to_all(app::Invocation& invocation, const Exam& exam, const std::vector<Candidate>& all) {
+  config::Settings& settings = invocation.settings();
+  apply_threads(settings, "target.threads", invocation.ranks().local_world);
+  for (const Candidate& candidate : all) {
+    const ckpt::Checkpoint target = ckpt::Checkpoint::open(candidate.target);
+    const text::ChatEncoder encoder = text::ChatEncoder::open(target.dir(), exam.variables);
+    apply_answers(settings, target, arch::decoder_from_config(target.config()), encoder.tokenizer());
+    config::Apply(settings, "every layer", "gen").word("target.compute_dtype");
+  }
+  for (const std::string& key : settings.unapplied())
+    if (all.empty() && (key.starts_with("generate.") || key == "target.compute_dtype"))
+      settings.applied(key, settings.shown(key), "checkpoints to come", "gen");
+  app::settle_settings(invocation);
+}
+
 int plan_series(app::Invocation& invocation, bool may_come) {
   check_series_output(invocation);
   const Exam exam = read_exam(invocation, true);
   const std::string rule = checked_rule(invocation, exam);
-  config::Settings& settings = invocation.settings();
-  for (const std::string& key : settings.unapplied())
-    settings.applied(key, settings.shown(key), "the run alone", "tool");
-  app::settle_settings(invocation);
   const bool is_there = !may_come || fs::exists(invocation.positional().front());
   const std::vector<Candidate> all = is_there ? candidates(invocation) : std::vector<Candidate>{};
   if (!is_there) invocation.log(fmt::format("{} is not there yet", invocation.positional().front()));
   check_candidates(invocation, all);
+  apply_to_all(invocation, exam, all);
   refuse_other_series(invocation, exam, all);
   for (const Candidate& candidate : all) {
     const ExamFiles files = files_of(invocation, exam, rule, candidate);

@@ -128,6 +128,13 @@ refused() {
   [ "$plan" = "$(grep -o "error: .*" err)" ] || { cat err; die "the plan said $plan: $*"; }
   [ ! -e never ] || die "begun: $*"
 }
+asked=(sf-eval generate --target target --questions chats.jsonl)
+captured=(sf-capture features --target target --draft draft0 --data chats.jsonl)
+refused 78 "is outside the vocabulary" "${asked[@]}" --set "generate.stop_ids=[16777000]"
+refused 78 "to 0 drafts" "${asked[@]}" --set speculation.draft_tokens=2
+refused 78 "to 0 draws" sf-capture regenerate --target target --prompts chats.jsonl --set generate.top_k=3
+refused 78 "host-resident lm_head.weight" "${captured[@]}" --set shard.host_resident=lm_head
+refused 78 "to 0 streams" "${captured[@]}" --set stream.bind=127.0.0.2
 # A wish that reaches nothing is refused.
 for wish in training.kl_scale=2 training.num_anchors=2 shard.host_dir=. engine.memory=1GiB stream.credit_mib=9 comm.interface=lo \
   comm.meet=localhost comm.join_deadline_s=3 training.adapter_dtype=bf16; do
