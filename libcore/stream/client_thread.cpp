@@ -16,6 +16,7 @@ namespace {
 constexpr int kCorruptLimit = 3;      // times one chunk may come damaged
 constexpr uint64_t kBadLimit = 1000;  // messages that are no frames at all
 constexpr int kMaxBurst = 64;
+constexpr double kQuietBeats = 2;  // heartbeats missed before the handle file is looked at
 constexpr uint32_t kHeaderIndex = UINT32_MAX;
 
 }  // namespace
@@ -120,8 +121,12 @@ void StreamSource::Impl::turn() {
 // A producer that is not there may come; one that is there is kept awake, or found silent.
 void StreamSource::Impl::tend(size_t i, double now) {
   Link& link = links[i];
-  if (!link.live() && !bye) {
+  // One that was killed is not waited for until it counts as silent, once another has published its handle.
+  bool quiet = link.live() && options.rejoin_s > 0 && now - link.heard > kQuietBeats * options.heartbeat_s;
+  if ((!link.live() || quiet) && !bye) {
     if (std::optional<Handle> next = link.another(now)) {
+      if (quiet) lose(i, "gave its place to another", now);
+      if (failure) return;
       bool took_over = link.lost;
       adopt(link, std::move(*next));
       link.open(options.rank, now);

@@ -344,6 +344,25 @@ TEST(Endings, AProducerBehindAHandleFileMayBeKilledAndRestarted) {
   EXPECT_TRUE(fs::exists(scene.path("rejoined0")));
 }
 
+TEST(Endings, ARestartedProducerIsTakenLongBeforeTheKilledOneCountsAsSilent) {
+  Scene scene;
+  Child first([&] { return capture_to_file(scene, 0); });
+  Child trainer([&] {
+    scene.close_pipe();
+    StreamOptions options = trainer_options(0, 1);
+    options.silent_s = 60;
+    options.rejoin_s = 3;
+    auto source = StreamSource::connect(
+        {{wait_for_handle_file(scene.path("handle"), Deadline::after_ms(3000)).line(), scene.path("handle")}}, options);
+    return train(scene, *source, 0, 1, 0, 300);
+  });
+  ASSERT_TRUE(scene.await("running0"));
+  first.kill(SIGKILL);
+  Child second([&] { return capture_to_file(scene, 0); });
+  EXPECT_EQ(trainer.wait(), 0);
+  EXPECT_EQ(second.wait(), 0);
+}
+
 TEST(Endings, AProducerBehindAHandleFileThatStaysAwayEndsTheTrainerWith69) {
   Scene scene;
   Child capture([&] { return capture_to_file(scene, 0); });
