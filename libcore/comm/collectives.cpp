@@ -12,8 +12,7 @@
 namespace sf::comm {
 namespace {
 
-constexpr size_t kGivenPiece = size_t{1} << 14;  // elements: with what is added to them, half a first cache
-constexpr size_t kCopied = size_t{1} << 18;      // bytes that the second cache still holds when they are read again
+constexpr size_t kGivenPiece = size_t{1} << 14;  // elements: in the second cache with what is added to them
 
 size_t steps_of(size_t total, size_t piece) {
   return total / piece + (total % piece != 0 ? 1 : 0);
@@ -76,6 +75,8 @@ void SteppedGroup::all_gather(std::span<const GatherPart> parts, const Call& cal
     check_part(part, rank_, world_);
     sizes.insert(sizes.end(), part.sizes.begin(), part.sizes.end());
     for (size_t r = 0; r < totals.size(); ++r) totals[r] += part.sizes[r];
+    std::byte* place = part.into.data() + place_of(part, rank_);
+    if (!part.mine.empty() && place != part.mine.data()) std::memmove(place, part.mine.data(), part.mine.size());
   }
   uint64_t digest = digest_of("all_gather", call.tag, sizes);
   size_t piece = area_bytes();
@@ -83,12 +84,7 @@ void SteppedGroup::all_gather(std::span<const GatherPart> parts, const Call& cal
   for (size_t step = 0; step < steps; ++step) {
     size_t lo = step * piece, hi = lo + piece;
     for_range(parts, rank_, lo, hi, [&](const GatherPart& part, size_t offset, size_t at, size_t bytes) {
-      std::byte* place = part.into.data() + place_of(part, rank_);
-      for (size_t done = 0; done < bytes; done += kCopied) {
-        const size_t from = offset + done, count = std::min(kCopied, bytes - done);
-        copy_for_peers(mine().data() + (at + done - lo), part.mine.data() + from, count, bytes);
-        if (place != part.mine.data()) std::memmove(place + from, part.mine.data() + from, count);
-      }
+      copy_for_peers(mine().data() + (at - lo), part.mine.data() + offset, bytes, bytes);
       traffic_.bytes_sent += bytes;
     });
     Pieces pieces{.bytes = [&](int peer, int) {
