@@ -39,9 +39,9 @@ void Group::reduce_given(const GiveGradient& give, bool present, std::span<const
   reduce_fold(whole, present, offsets, acc, call);
 }
 
-void copy_for_peers(std::byte* to, const std::byte* from, size_t bytes, size_t whole) {
+void copy_for_peers(std::byte* to, const std::byte* from, size_t bytes) {
   size_t head = std::min(bytes, (64 - reinterpret_cast<uintptr_t>(to) % 64) % 64);
-  if (whole < kWorthStreaming) head = bytes;
+  if (bytes < kWorthStreaming) head = bytes;
   std::memcpy(to, from, head);
   size_t lines = (bytes - head) / 64;
   auto* target = reinterpret_cast<__m128i*>(to + head);

@@ -19,8 +19,8 @@ void check_fold(std::span<const float> gradient, bool present, std::span<const s
 std::string in_one_line(std::string_view text);
 
 // A copy that another core will read: past the caches, since a line that is dirty in one core's cache reaches another
-// core more slowly than memory does. `whole`: of a copy made piece by piece, all its bytes; little goes through caches.
-void copy_for_peers(std::byte* to, const std::byte* from, size_t bytes, size_t whole);
+// core more slowly than memory does.
+void copy_for_peers(std::byte* to, const std::byte* from, size_t bytes);
 
 // acc[i] += from[i]: one fp32 addition an element, in whatever order of elements.
 void fold_into(std::span<float> acc, const float* from);

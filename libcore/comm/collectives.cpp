@@ -12,7 +12,7 @@
 namespace sf::comm {
 namespace {
 
-constexpr size_t kGivenPiece = size_t{1} << 14;  // elements: in the second cache with what is added to them
+constexpr size_t kGivenPiece = size_t{1} << 14;  // elements
 
 size_t steps_of(size_t total, size_t piece) {
   return total / piece + (total % piece != 0 ? 1 : 0);
@@ -33,8 +33,7 @@ class SteppedGroup::InCall {
  public:
   InCall(SteppedGroup& group, const Call& call) {
     slots_.push_back(&group.board_->slot(group.rank_));
-    if (group.place_.root && !group.place_.aside)
-      slots_.push_back(&group.place_.root->slot(group.root_rank(group.rank_)));
+    if (group.place_.root && !group.place_.aside) slots_.push_back(&group.place_.root->slot(group.root_rank(group.rank_)));
     for (shm::RankSlot* slot : slots_) {
       slot->tag.store(call.tag);
       slot->since_ns.store(shm::now_ns());
@@ -84,7 +83,7 @@ void SteppedGroup::all_gather(std::span<const GatherPart> parts, const Call& cal
   for (size_t step = 0; step < steps; ++step) {
     size_t lo = step * piece, hi = lo + piece;
     for_range(parts, rank_, lo, hi, [&](const GatherPart& part, size_t offset, size_t at, size_t bytes) {
-      copy_for_peers(mine().data() + (at - lo), part.mine.data() + offset, bytes, bytes);
+      copy_for_peers(mine().data() + (at - lo), part.mine.data() + offset, bytes);
       traffic_.bytes_sent += bytes;
     });
     Pieces pieces{.bytes = [&](int peer, int) {
@@ -113,8 +112,7 @@ void SteppedGroup::reduce_fold(std::span<const float> gradient, bool mine_presen
                                std::span<float> acc, const Call& call) {
   check_fold(gradient, mine_present, offsets, acc, rank_, world_);
   auto send = [&](std::byte* to, size_t from, size_t count) {
-    copy_for_peers(to, reinterpret_cast<const std::byte*>(gradient.data() + from), count * sizeof(float),
-                   count * sizeof(float));
+    copy_for_peers(to, reinterpret_cast<const std::byte*>(gradient.data() + from), count * sizeof(float));
   };
   run_fold({mine_present, offsets, acc, send,
             [&](std::span<float> sum, size_t from) { fold_into(sum, gradient.data() + from); }},
@@ -134,8 +132,7 @@ void SteppedGroup::reduce_given(const GiveGradient& give, bool mine_present, std
   };
   auto send = [&](std::byte* to, size_t from, size_t count) {
     by_pieces(from, count, [&](size_t at, std::span<const float> part) {
-      copy_for_peers(to + at * sizeof(float), reinterpret_cast<const std::byte*>(part.data()), part.size_bytes(),
-                     count * sizeof(float));
+      copy_for_peers(to + at * sizeof(float), reinterpret_cast<const std::byte*>(part.data()), part.size_bytes());
     });
   };
   auto add = [&](std::span<float> sum, size_t from) {
@@ -143,21 +140,6 @@ void SteppedGroup::reduce_given(const GiveGradient& give, bool mine_present, std
               [&](size_t at, std::span<const float> part) { fold_into(sum.subspan(at, part.size()), part.data()); });
   };
   run_fold({mine_present, offsets, acc, send, add}, call);
-}
-
-// Elements [at, at + count) of this rank's sum, `begun` of them into this step: every rank's turn while they are near.
-void SteppedGroup::add_all(const Fold& fold, const Pieces& pieces, size_t at, size_t begun, size_t count) {
-  std::span<float> sum = fold.acc.subspan(at, count);
-  for (int turn = 0; turn < world_; ++turn) {
-    int peer = fault("comm.own_first") ? (turn + rank_) % world_ : turn;
-    if (!present(peer)) continue;
-    if (peer == rank_) {
-      fold.add(sum, fold.offsets[static_cast<size_t>(rank_)] + at);
-    } else {
-      fold_into(sum, reinterpret_cast<const float*>(from(peer, pieces)) + begun);
-      traffic_.bytes_received += sum.size_bytes();
-    }
-  }
 }
 
 void SteppedGroup::run_fold(const Fold& fold, const Call& call) {
@@ -186,7 +168,17 @@ void SteppedGroup::run_fold(const Fold& fold, const Call& call) {
     announce(digest, fold.present, call);
     meet(pieces, call);
     auto [lo, hi] = clipped(static_cast<size_t>(rank_), step);
-    for (size_t at = lo; at < hi; at += kGivenPiece) add_all(fold, pieces, at, at - lo, std::min(kGivenPiece, hi - at));
+    for (int turn = 0; turn < world_ && lo < hi; ++turn) {
+      int peer = fault("comm.own_first") ? (turn + rank_) % world_ : turn;
+      if (!present(peer)) continue;
+      std::span<float> sum = fold.acc.subspan(lo, hi - lo);
+      if (peer == rank_) {
+        fold.add(sum, offsets[static_cast<size_t>(rank_)] + lo);
+      } else {
+        fold_into(sum, reinterpret_cast<const float*>(from(peer, pieces)));
+        traffic_.bytes_received += sum.size_bytes();
+      }
+    }
     end_step();
   }
 }

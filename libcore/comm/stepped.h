@@ -94,7 +94,6 @@ class SteppedGroup : public Group {
   class InCall;
   struct Fold;
   void run_fold(const Fold& fold, const Call& call);
-  void add_all(const Fold& fold, const Pieces& pieces, size_t at, size_t begun, size_t count);
   void copy_out(std::span<const GatherPart> parts, const Pieces& pieces, int peer, size_t lo, size_t hi);
 };
 
