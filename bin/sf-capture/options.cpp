@@ -19,6 +19,9 @@ Verb features() {
       .options = {{.name = "target", .value = "DIR", .help = "target checkpoint"},
                   {.name = "draft", .value = "DIR", .help = "draft whose config names layers and norm point"},
                   {.name = "data", .value = "FILE", .help = "chats, JSON Lines"},
+                  {.name = "import",
+                   .value = "DIR",
+                   .help = "instead of --data: SpecForge's files of features, compared with the target"},
                   {.name = "output",
                    .value = "DIR",
                    .help = "write a directory of features instead of streaming",
@@ -68,11 +71,16 @@ Verb regenerate() {
 Verb inspect() {
   return {
       .name = "inspect",
-      .purpose = "a stream's handle or a directory of features, as text",
-      .examples = {"sf-capture inspect features", "sf-capture inspect features --rows"},
-      .options = {{.name = "rows", .help = "one line a sample"}},
+      .purpose = "a stream's handle, a directory of features, or what of chats is supervised",
+      .examples = {"sf-capture inspect features", "sf-capture inspect features --rows",
+                   "sf-capture inspect chats.jsonl --mask --target target"},
+      .options = {{.name = "rows", .help = "one line a sample"},
+                  {.name = "mask", .help = "the text of rows, with what is supervised standing out"},
+                  {.name = "target", .value = "DIR", .help = "with --mask: whose words the tokens are"},
+                  {.name = "html", .help = "with --mask: a page"}},
+      .settings = {"capture.max_length", "capture.mask_rule"},
       .takes_positional = true,
-      .positional_help = "WHAT  directory of features, handle file, or - for a handle on stdin",
+      .positional_help = "WHAT  directory of features, handle file, - for a handle on stdin; with --mask chats",
       .run = sf::tool::inspect_stream,
   };
 }

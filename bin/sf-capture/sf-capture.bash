@@ -11,6 +11,7 @@ _sf_capture() {
         --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --draft) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --data) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --import) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --rejected) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --handle-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
@@ -23,7 +24,7 @@ _sf_capture() {
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--target --draft --data --output --rejected --handle-file --host-resident --synthetic --n --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--target --draft --data --import --output --rejected --handle-file --host-resident --synthetic --n --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     regenerate)
       case $prev in
@@ -41,14 +42,15 @@ _sf_capture() {
       ;;
     inspect)
       case $prev in
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'capture.max_length= capture.mask_rule=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--rows --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--rows --mask --target --html --output --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     *)
       case $prev in

@@ -42,6 +42,12 @@ void to_bf16(const float* from, uint16_t* to, size_t n) {
 void from_bf16(const uint16_t* from, float* to, size_t n) {
   table().from_bf16(from, to, n);
 }
+float largest(const float* values, size_t n) {
+  return table().largest(values, n);
+}
+void to_e4m3(const float* from, uint8_t* to, size_t n, float factor) {
+  table().to_e4m3(from, to, n, factor);
+}
 
 namespace {
 

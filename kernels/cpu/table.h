@@ -40,6 +40,8 @@ struct Table {
   void (*from_bf16)(const uint16_t* from, float* to, size_t n);
   // Exact, of at most 4096 values; false: this form cannot say it of these.
   bool (*square_block)(const float* values, size_t n, SquareBlock& out);
+  float (*largest)(const float* values, size_t n);
+  void (*to_e4m3)(const float* from, uint8_t* to, size_t n, float factor);
   // Rows, tokens or elements [begin, end).
   void (*rms_norm)(const RmsNorm& op, void* y, float* rstd, size_t begin, size_t end);
   void (*rms_norm_dx)(const RmsNorm& op, const void* g, const float* rstd, void* dx, size_t begin, size_t end);

@@ -26,6 +26,24 @@ void to_bf16(const float* from, uint16_t* to, size_t n) {
   }
 }
 
+// The nearest of all 127 magnitudes, the even code of two equally near.
+void to_e4m3(const float* from, uint8_t* to, size_t n, float factor) {
+  auto value = [](int code) {
+    const int exponent = code >> 3, fraction = code & 7;
+    return exponent ? std::ldexp(8.0 + fraction, exponent - 10) : std::ldexp(static_cast<double>(fraction), -9);
+  };
+  for (size_t i = 0; i < n; ++i) {
+    const float x = from[i] * factor;
+    const double size = std::fabs(static_cast<double>(x));
+    int best = 0;
+    for (int code = 1; code < 127; ++code) {
+      const double before = std::fabs(value(best) - size), now = std::fabs(value(code) - size);
+      if (now < before || (now == before && code % 2 == 0)) best = code;
+    }
+    to[i] = static_cast<uint8_t>(best | (std::signbit(x) ? 0x80 : 0));
+  }
+}
+
 size_t add_squares(const float* values, size_t n, int64_t* limbs) {
   size_t bad = 0;
   for (size_t i = 0; i < n; ++i) {

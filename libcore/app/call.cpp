@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "app/colours.h"
 #include "app/signals.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -97,6 +98,11 @@ Stop Call::stop() {
 int Call::stop_signal() const {
   return requested_stop_signal();
 }
+bool result_has_colours(const Invocation& invocation) {
+  const auto* call = dynamic_cast<const Call*>(&invocation);
+  return call && call->result_has_colours();
+}
+
 bool Call::stdin_is_terminal() const {
   return isatty(STDIN_FILENO) == 1;
 }

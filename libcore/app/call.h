@@ -21,6 +21,7 @@ struct CallSetup {
   int group_fd = -1;
   int life_fd = 0;  // stdin, or a copy of rank 0's
   bool quiet = false, verbose = false, paint = false, progress = true, colour = false;
+  bool result_colour = false;
 };
 
 class Call : public Invocation {
@@ -48,6 +49,7 @@ class Call : public Invocation {
   int stop_signal() const override;
   void set_state_report(std::function<std::string()> report) override;
   bool stdin_is_terminal() const override;
+  bool result_has_colours() const { return setup_.result_colour && !result_to_file_; }
 
   Terminal& terminal() { return terminal_; }
   // The exact command, the release, the world and where it came from, the digest of the settings.

@@ -130,7 +130,8 @@ void read_manners(CallSetup& setup, const Environment& environment) {
            "SF_LOG: wanted quiet, normal or verbose, found '{}'", level);
   setup.quiet = setup.parsed.has("quiet") || (level == "quiet" && !setup.parsed.has("verbose"));
   setup.verbose = setup.parsed.has("verbose") || level == "verbose";
-  bool terminal = isatty(STDERR_FILENO) == 1 && env_or(environment, "TERM", "dumb") != "dumb";
+  const bool able = env_or(environment, "TERM", "dumb") != "dumb";
+  bool terminal = able && isatty(STDERR_FILENO) == 1;
   std::string progress = setup.parsed.last("progress", "auto");
   setup.progress = progress != "never";
   setup.paint = progress == "always" || (progress == "auto" && terminal);
@@ -138,6 +139,7 @@ void read_manners(CallSetup& setup, const Environment& environment) {
   SF_CHECK(colour == "auto" || colour == "always" || colour == "never", Exit::kUsage,
            "SF_COLOR: wanted auto, always or never, found '{}'", colour);
   setup.colour = colour == "always" || (colour == "auto" && terminal);
+  setup.result_colour = colour == "always" || (colour == "auto" && able && isatty(STDOUT_FILENO) == 1);
 }
 
 std::filesystem::path tensor_library() {

@@ -143,10 +143,11 @@ void add_capture(std::vector<Key>& keys) {
       {
           word("target.compute_dtype", "fp32", {"fp32", "bf16"}, "type the target computes in"),
           whole("target.threads", 0, 0, 4096, "threads of the target; 0: all CPUs it may use"),
-          word("capture.feature_dtype", "bf16", {"bf16", "fp32"}, "type the features are carried in"),
+          word("capture.feature_dtype", "bf16", {"bf16", "fp32", "fp8"}, "type the features are carried in; fp8: e4m3"),
           whole("capture.max_length", 2048, 2, 1048576, "tokens kept of a row; what is longer is cut"),
           word("capture.mask_rule", "turn", {"turn", "reference"},
                "what is supervised: the turn, or as the reference does"),
+          whole("capture.selftest_rows", 2, 0, 1024, "first rows captured twice and compared; 0: no self-test"),
           whole("capture.cache_mib", 1024, 0, 1048576, "MiB of computed samples kept for later epochs"),
           whole("stream.credit_mib", 256, 1, 1048576,
                 "MiB of samples under way to one rank, or waiting at it: asked ahead"),

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "stream/features.h"
 #include "tensor/convert.h"
 
 namespace sf::data {
@@ -27,7 +28,7 @@ struct Layout {
   Dtype compute = Dtype::kF32;
 };
 
-const std::vector<Dtype> kFeatures{Dtype::kF32, Dtype::kBF16, Dtype::kF16};
+const std::vector<Dtype> kFeatures{Dtype::kF32, Dtype::kBF16, Dtype::kF16, Dtype::kU8};  // U8: float8_e4m3fn
 
 Layout layout_of(const Eagle3Shape& shape) {
   return {{{"input_ids", {Dtype::kI32}, 0, true},
@@ -62,6 +63,22 @@ const HostTensor& checked(const stream::Sample& sample, const Field& field, int6
            "position {}: {} is {}, wanted {}", sample.position, field.name, name_of(tensor.dtype()),
            name_of(field.types.front()));
   return tensor;
+}
+
+// The values of a field: those of float8 times the scale of their token and layer.
+at::Tensor values_of(const stream::Sample& sample, const Field& field, int64_t length) {
+  at::Tensor values = tensor::share(checked(sample, field, length));
+  if (field.width == 0 || values.scalar_type() != at::kByte) return values;
+  const std::string name = field.name + std::string(stream::kScaleSuffix);
+  const HostTensor& scale = sample.at(name);
+  const bool fits = scale.dtype() == Dtype::kF32 && scale.shape().size() == 2 && scale.shape()[0] == length &&
+                    scale.shape()[1] > 0 && field.width % scale.shape()[1] == 0;
+  SF_CHECK(fits, Exit::kData,
+           "position {}: {} is {} {}, wanted F32 with {} tokens and a layer's scale for each part of {}",
+           sample.position, name, name_of(scale.dtype()), to_string(scale.shape()), length, field.width);
+  const int64_t layers = scale.shape()[1];
+  at::Tensor wide = values.view(at::kFloat8_e4m3fn).to(at::kFloat).view({length, layers, field.width / layers});
+  return wide.mul_(tensor::share(scale).unsqueeze(2)).view({length, field.width});
 }
 
 int64_t length_of(const stream::Sample& sample, const Layout& layout) {
@@ -106,7 +123,7 @@ Batch collate(std::span<const stream::Sample> samples, const Layout& layout) {
     if (field.width > 0) extents.push_back(field.width);
     at::Tensor padded = at::zeros(extents, batch_type(field, layout));
     for (int64_t b = 0; b < batch.rows; ++b)
-      padded.select(0, b).narrow(0, 0, lengths[b]).copy_(tensor::share(checked(*rows[b], field, lengths[b])));
+      padded.select(0, b).narrow(0, 0, lengths[b]).copy_(values_of(*rows[b], field, lengths[b]));
     batch.tensors[field.name] = padded;
     for (const stream::Sample* row : rows)
       if (field.ids) check_ids(*row, field.name, layout.vocab);

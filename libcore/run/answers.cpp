@@ -24,6 +24,14 @@ Json::Array to_json_array(std::span<const int32_t> ids) {
   return array;
 }
 
+// How tokens are drawn; a greedy one draws nothing.
+Json sampling_of(const gen::GenerateOptions& o) {
+  Json json = Json::object().set("temperature", o.sampling.temperature);
+  json.set("repetition_penalty", o.sampling.repetition_penalty).set("max_new_tokens", o.max_new_tokens);
+  json.set("top_k", o.sampling.top_k).set("top_p", o.sampling.top_p).set("min_p", o.sampling.min_p);
+  return json.set("seed", static_cast<int64_t>(o.sampling.seed));
+}
+
 Json chat_row(const OpenTarget& target, const gen::GenerateOptions& options, const text::Prompt& prompt,
               const gen::Prompt& encoded, const gen::Completion& done) {
   Json messages = prompt.messages;
@@ -37,17 +45,15 @@ Json chat_row(const OpenTarget& target, const gen::GenerateOptions& options, con
       .set("messages", std::move(messages))
       .set("input_ids", to_json_array(ids))
       .set("loss_mask", to_json_array(mask))
-      .set("finish", std::string(gen::name_of(done.finish)));
+      .set("finish", std::string(gen::name_of(done.finish)))
+      .set("sampling", sampling_of(options).set("sample", std::to_string(encoded.sample)));
 }
 
 // What the chats depend on.
 Json chat_job(const OpenTarget& target, const gen::GenerateOptions& o) {
   Json job = Json::object().set("target", target.checkpoint.identity());
   job.set("tokenizer", target.encoder.tokenizer_digest()).set("template", target.encoder.template_digest());
-  job.set("compute_dtype", name_of(target.compute)).set("max_new_tokens", o.max_new_tokens);
-  job.set("temperature", o.sampling.temperature).set("top_k", o.sampling.top_k).set("top_p", o.sampling.top_p);
-  job.set("min_p", o.sampling.min_p).set("repetition_penalty", o.sampling.repetition_penalty);
-  job.set("seed", static_cast<int64_t>(o.sampling.seed));
+  job.set("compute_dtype", name_of(target.compute)).set("sampling", sampling_of(o));
   Json::Array ids;
   for (int32_t id : o.stop_ids) ids.emplace_back(int64_t{id});
   return job.set("stop_ids", std::move(ids)).set("stop", Json::Array(o.stop_texts.begin(), o.stop_texts.end()));

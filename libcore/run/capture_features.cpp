@@ -4,23 +4,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <ATen/ops/cat.h>
-#include <ATen/ops/isfinite.h>
+#include <memory>
 
-#include "base/deadline.h"
 #include "base/error.h"
 #include "ckpt/draft.h"
+#include "ckpt/end_ids.h"
 #include "config/apply.h"
+#include "run/capture.h"
 #include "run/entry.h"
+#include "run/import_features.h"
 #include "run/target.h"
 #include "stream/feature_dir.h"
+#include "stream/features.h"
 #include "stream/producer.h"
-#include "tensor/convert.h"
 #include "tool/capture_wish.h"
 #include "tool/chats.h"
 #include "tool/outputs.h"
 #include "tool/synthetic.h"
 #include "tool/target_settings.h"
+#include "tool/text_account.h"
 
 namespace sf::run {
 namespace {
@@ -28,117 +30,93 @@ namespace {
 namespace fs = std::filesystem;
 using config::Apply;
 
-struct Capture {
-  OpenTarget target;
-  tool::CaptureWish wish;
+struct Job {
+  std::unique_ptr<OpenTarget> target;  // stays where it is: `capture` borrows from it
+  Capture capture;
+  std::unique_ptr<tool::OfflineFeatures> imported;  // or null; `capture` borrows from it
   std::vector<text::ChatRow> rows;
   stream::Contract contract;
-  Dtype feature = Dtype::kBF16;
-  int64_t tokens = 0;  // computed
-  double seconds = 0;  // spent computing
-
-  stream::Sample compute(uint64_t row);
+  tool::TextAccount account;
 };
 
-// One state that is not finite would spoil every step that sees it.
-HostTensor carried(const at::Tensor& states, Dtype feature, const text::ChatRow& chat) {
-  at::Tensor rounded = states.to(tensor::to_scalar(feature));
-  SF_CHECK(
-      at::isfinite(rounded).all().item<bool>(), Exit::kData,
-      "row {} (id {}): the target's states are not finite in {}: its weights are broken, or the type is too narrow",
-      chat.row, chat.id, name_of(feature));
-  return tensor::to_host(rounded);
-}
-
-// One unpadded sequence in one go: the bits depend on the row alone.
-stream::Sample Capture::compute(uint64_t row) {
-  const text::ChatRow& chat = rows[row];
-  stream::Sample sample{.row = row};
-  if (!chat.rejected.empty()) {
-    sample.void_reason = chat.rejected;
-    return sample;
-  }
-  double start = monotonic_s();
-  auto length = static_cast<int64_t>(chat.encoded.ids.size());
-  gen::Cache cache = target.model.make_cache(length);
-  gen::States states = target.model.prefill(cache, chat.encoded.ids, wish.layers);
-  auto add = [&](const char* name, HostTensor tensor) { sample.tensors.push_back({name, std::move(tensor)}); };
-  HostTensor ids(Dtype::kI32, {length}), mask(Dtype::kU8, {length});
-  std::copy(chat.encoded.ids.begin(), chat.encoded.ids.end(), ids.as<int32_t>().begin());
-  std::copy(chat.encoded.loss_mask.begin(), chat.encoded.loss_mask.end(), mask.as<uint8_t>().begin());
-  add("input_ids", std::move(ids));
-  add("loss_mask", std::move(mask));
-  add(wish.teacher ? "hidden_state" : "hidden_states", carried(at::cat(states.captured, 1), feature, chat));
-  if (wish.final_norm) add("final_norm", carried(states.final_norm, feature, chat));
-  if (wish.teacher) {
-    // The teacher of training sees the carried (rounded) state, so its best id and log-sum-exp come from that one too.
-    at::Tensor rounded = states.final_norm.to(tensor::to_scalar(feature));
-    ops::Top1 top = target.model.top1(rounded.to(states.final_norm.scalar_type()));
-    add("target_top1", tensor::to_host(top.top1));
-    add("target_lse", tensor::to_host(top.lse));
-  }
-  tokens += length;
-  seconds += monotonic_s() - start;
-  return sample;
-}
-
-Capture prepare(app::Invocation& invocation) {
+Job prepare(app::Invocation& invocation) {
   config::Settings& settings = invocation.settings();
   ckpt::Checkpoint draft_files = ckpt::Checkpoint::open(invocation.get("draft"));
   tool::CaptureWish wish = tool::capture_wish(draft_files.config());
-  Capture capture{.target = open_host_target(invocation), .wish = wish};
-  ckpt::check_target(draft_files, capture.target.checkpoint);
-  tool::Chats chats =
-      tool::read_chats(invocation, capture.target.encoder, capture.target.model.decoder().max_positions);
-  stream::Contract& contract = capture.contract =
-      tool::contract_of(capture.target.checkpoint, capture.target.encoder, capture.target.compute, capture.wish);
+  auto target = std::make_unique<OpenTarget>(open_host_target(invocation));
+  ckpt::check_target(draft_files, target->checkpoint);
+  const arch::Decoder& decoder = target->model.decoder();
+  std::unique_ptr<tool::OfflineFeatures> imported;
+  if (invocation.has("import"))
+    imported = std::make_unique<tool::OfflineFeatures>(tool::open_import(invocation, wish, decoder));
+  tool::Chats chats = imported ? tool::chats_of_import(invocation, *imported)
+                               : tool::read_chats(invocation, target->encoder, decoder.max_positions);
+  stream::Contract contract = tool::contract_of(target->checkpoint, target->encoder, target->compute, wish);
   chats.describe(contract);
-  capture.rows = std::move(chats.rows);
   Apply carried(settings, fmt::format("{} layers", contract.layers.size()), "run");
-  capture.feature = *dtype_from_config(carried.word("capture.feature_dtype"));
-  contract.feature_dtype = name_of(capture.feature);
-  return capture;
+  contract.feature_dtype = stream::feature_type(carried.word("capture.feature_dtype"));
+  tool::TextAccount account = tool::account_of(chats.rows, ckpt::end_ids_of(target->checkpoint.dir(), decoder));
+  Capture capture(target->model, std::move(wish), contract.feature_dtype);
+  if (imported)
+    capture.take_from([&from = *imported, wish = capture.wish()](const text::ChatRow& row) {
+      return imported_states(from, wish, row);
+    });
+  return {std::move(target),     std::move(capture),  std::move(imported),
+          std::move(chats.rows), std::move(contract), account};
+}
+
+// Before anything is kept or served: a row that is not what it says ends the run here.
+void check_first_rows(app::Invocation& invocation, Job& job) {
+  const int64_t most = invocation.settings().get_int("capture.selftest_rows");
+  Apply(invocation.settings(), fmt::format("the first {} rows", most), "run").whole("capture.selftest_rows");
+  app::settle_settings(invocation);
+  invocation.log(job.account.line());
+  if (std::string warning = job.account.warning(); !warning.empty()) invocation.warn(warning);
+  if (most > 0 && job.imported)
+    return invocation.log(check_import(*job.imported, job.target->model, job.capture.wish(), most));
+  if (most > 0) invocation.log(check_capture(job.capture, job.rows, most).line(job.capture.feature()));
 }
 
 Json counts(const Capture& capture, int64_t rows, int64_t voids) {
-  double rate = capture.seconds > 0 ? static_cast<double>(capture.tokens) / capture.seconds : 0;
-  return Json::object().set("rows", rows).set("voids", voids).set("tokens", capture.tokens).set("tokens_per_s", rate);
+  return Json::object()
+      .set("rows", rows)
+      .set("voids", voids)
+      .set("tokens", capture.tokens())
+      .set("tokens_per_s", capture.tokens_per_s());
 }
 
-int to_directory(app::Invocation& invocation, Capture& capture) {
+int to_directory(app::Invocation& invocation, Job& job) {
   fs::path dir = invocation.get("output");
   tool::apply_no_stream(invocation.settings());
-  app::settle_settings(invocation);
+  check_first_rows(invocation, job);
   invocation.stop();  // from here on a request to stop keeps the rows that are finished
-  stream::FeatureWriter writer(dir, capture.contract, 0, invocation.command_line());
-  auto total = static_cast<int64_t>(capture.rows.size());
-  int64_t voids = 0;
-  for (uint64_t row = 0; row < capture.rows.size(); ++row) {
-    voids += !capture.rows[row].rejected.empty();
-    if (writer.has(row)) continue;
+  stream::FeatureWriter writer(dir, job.contract, 0, invocation.command_line());
+  Capture& capture = job.capture;
+  auto total = std::ssize(job.rows);
+  for (const text::ChatRow& row : job.rows) {
+    if (writer.has(row.row)) continue;
     if (invocation.stop() != app::Stop::kNone) {
       writer.close();
       invocation.log(fmt::format("stopped; {} of {} rows are kept", writer.rows(), total));
       return static_cast<int>(Exit::kAgain);
     }
-    writer.add(capture.compute(row));
-    invocation.progress(
-        "features", static_cast<int64_t>(row) + 1, total,
-        fmt::format("{:.0f} tokens/s", static_cast<double>(capture.tokens) / std::max(capture.seconds, 1e-9)));
+    writer.add(capture.sample_of(row));
+    invocation.progress("features", static_cast<int64_t>(row.row) + 1, total,
+                        fmt::format("{:.0f} tokens/s", capture.tokens_per_s()));
   }
   writer.close();
   writer.publish();
-  Json json = counts(capture, total, voids).set("path", dir.string());
-  invocation.log(fmt::format("{} rows, {} void, {} tokens at {:.1f} tokens/s", total, voids, capture.tokens,
-                             json.at("tokens_per_s").as_double()));
+  Json json = counts(capture, total, job.account.rejected).set("text", job.account.to_json()).set("path", dir.string());
+  invocation.log(fmt::format("{} rows, {} void, {} tokens at {:.1f} tokens/s", total, job.account.rejected,
+                             capture.tokens(), capture.tokens_per_s()));
   invocation.result(invocation.json_output() ? json.dump() : dir.string());
   return 0;
 }
 
-stream::ProducerOptions producer_options(app::Invocation& invocation, const Capture& capture) {
+stream::ProducerOptions producer_options(app::Invocation& invocation, const stream::Contract& contract) {
   const tool::ProducerSettings asked = tool::apply_producer(invocation.settings(), invocation.has("handle-file"));
   stream::ProducerOptions options;
-  options.contract = capture.contract;
+  options.contract = contract;
   options.code = app::build_info().get_string("version", "");
   options.cache_bytes = asked.cache_bytes;
   options.credit_bytes = asked.credit_bytes;
@@ -162,15 +140,17 @@ bool nobody_reads(int fd) {
   return fstat(fd, &info) == 0 && S_ISCHR(info.st_mode);
 }
 
-int to_stream(app::Invocation& invocation, Capture& capture) {
-  stream::ProducerOptions options = producer_options(invocation, capture);
-  app::settle_settings(invocation);
+int to_stream(app::Invocation& invocation, Job& job) {
+  stream::ProducerOptions options = producer_options(invocation, job.contract);
   bool by_file = invocation.has("handle-file");
   if (by_file) tool::refuse_all_but_handle(invocation.get("handle-file"));
+  check_first_rows(invocation, job);
   if (!by_file && is_pipe(STDOUT_FILENO)) options.life_fd = STDOUT_FILENO;
-  uint64_t rows = capture.contract.rows, seed = capture.contract.order_seed;
-  stream::Producer producer(
-      options, [&](uint64_t position) { return capture.compute(stream::place_of(position, rows, seed).row); });
+  uint64_t rows = job.contract.rows, seed = job.contract.order_seed;
+  Capture& capture = job.capture;
+  stream::Producer producer(options, [&](uint64_t position) {
+    return capture.sample_of(job.rows[stream::place_of(position, rows, seed).row]);
+  });
   if (by_file)
     stream::write_handle_file(invocation.get("handle-file"), producer.handle());
   else
@@ -179,9 +159,9 @@ int to_stream(app::Invocation& invocation, Capture& capture) {
   if (by_file) stream::remove_handle_file(invocation.get("handle-file"), producer.handle().id);
   invocation.log(producer.explain());
   stream::ProducerCounts done = producer.counts();
-  std::string summary = fmt::format(
-      "{} samples sent ({} void, {} from the cache), {} tokens computed at {:.1f} tokens/s; {}", done.sent, done.voids,
-      done.cached, capture.tokens, counts(capture, 0, 0).at("tokens_per_s").as_double(), stream::message_of(ending));
+  std::string summary =
+      fmt::format("{} samples sent ({} void, {} from the cache), {} tokens computed at {:.1f} tokens/s; {}", done.sent,
+                  done.voids, done.cached, capture.tokens(), capture.tokens_per_s(), stream::message_of(ending));
   // An error is told as one, which -q does not silence.
   if (Exit exit = stream::exit_of(ending); exit != Exit::kOk) fail(exit, "{}", summary);
   invocation.log(summary);
@@ -192,14 +172,15 @@ int capture_features(app::Invocation& invocation) {
   if (invocation.has("synthetic")) return tool::synthetic_features(invocation);
   SF_CHECK(!invocation.has("n"), Exit::kUsage, "--n counts rows of --synthetic; give both");
   bool to_dir = invocation.has("output");
+  SF_CHECK(invocation.has("data") != invocation.has("import"), Exit::kUsage,
+           "give the rows once: --data FILE, or --import DIR of features that another tool captured");
   if (to_dir) tool::refuse_existing(invocation.get("output"));
   SF_CHECK(to_dir || invocation.has("handle-file") || !nobody_reads(STDOUT_FILENO), Exit::kUsage,
            "the stream's handle goes to standard output, which is a terminal or a device that no trainer reads; pipe "
            "into sf-train, or give --handle-file FILE or -o DIR");
-  Capture capture = prepare(invocation);
-  fs::path rejected = tool::rejected_file(invocation);
-  tool::write_rejected(invocation, capture.rows, rejected);
-  return to_dir ? to_directory(invocation, capture) : to_stream(invocation, capture);
+  Job job = prepare(invocation);
+  if (!job.imported) tool::write_rejected(invocation, job.rows, tool::rejected_file(invocation));
+  return to_dir ? to_directory(invocation, job) : to_stream(invocation, job);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "comm/agree.h"
 #include "comm/trace.h"
 #include "run/device.h"
+#include "stream/features.h"
 #include "tensor/threads.h"
 #include "tool/apply_schedule.h"
 #include "tool/plan_request.h"
@@ -167,7 +168,7 @@ Json numerics(app::Invocation& invocation) {
 tool::Samples samples_of(app::Invocation& invocation, const stream::Contract& contract) {
   bool lies_here = tool::lies_in_directory(invocation.all("from"));
   auto credit = static_cast<uint64_t>(invocation.settings().get_int("stream.credit_mib")) << 20;
-  return {contract.max_length, *dtype_from_name(contract.feature_dtype), lies_here ? 0 : credit};
+  return {contract.max_length, stream::feature_element(contract.feature_dtype), lies_here ? 0 : credit};
 }
 
 uint64_t sample_bytes(const tool::Samples& samples, const stream::Contract& contract, int world,

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "stream/features.h"
 
 namespace sf::stream {
 namespace {
@@ -45,6 +46,19 @@ std::optional<std::string> first_difference(const Contract& wanted, const Contra
 }
 
 }  // namespace
+
+std::string feature_type(std::string_view configured) {
+  if (configured == "fp8") return std::string(kFloat8);
+  return std::string(name_of(*dtype_from_config(configured)));
+}
+
+Dtype feature_element(std::string_view feature_dtype) {
+  if (feature_dtype == kFloat8) return Dtype::kU8;
+  std::optional<Dtype> type = dtype_from_name(feature_dtype);
+  SF_CHECK(type == Dtype::kF32 || type == Dtype::kBF16 || type == Dtype::kF16, Exit::kData,
+           "features are carried in {}, wanted F32, BF16 or {}", feature_dtype, kFloat8);
+  return *type;
+}
 
 const HostTensor& Sample::at(std::string_view name) const {
   for (const NamedTensor& item : tensors) {

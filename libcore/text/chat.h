@@ -23,6 +23,7 @@ enum class MaskRule {
 struct EncodedChat {
   std::vector<int32_t> ids;
   std::vector<uint8_t> loss_mask;  // 1: supervised token
+  size_t cut = 0;                  // tokens behind max_length that were left out
   size_t supervised() const;       // the first token is not counted: nothing stands before it to predict it from
 };
 

@@ -50,6 +50,7 @@ void check_answers(size_t answers) {
 
 EncodedChat truncated(EncodedChat encoded, size_t max_length) {
   if (max_length == 0 || encoded.ids.size() <= max_length) return encoded;
+  encoded.cut = encoded.ids.size() - max_length;
   encoded.ids.resize(max_length);
   encoded.loss_mask.resize(max_length);
   return encoded;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "text/chat.h"
+#include "text/chat_mask.h"
 #include "text/tokenizer.h"
 
 namespace sf::text {
@@ -103,12 +104,8 @@ EncodedChat encoded_ids(const Json& json, const Tokenizer& tokenizer) {
 }
 
 EncodedChat encode_row(const Json& json, const ChatEncoder& encoder, MaskRule rule, size_t max_length) {
-  if (json.contains("input_ids") || json.contains("loss_mask")) {
-    EncodedChat whole = encoded_ids(json, encoder.tokenizer());
-    if (max_length > 0 && whole.ids.size() > max_length)
-      whole.ids.resize(max_length), whole.loss_mask.resize(max_length);
-    return whole;
-  }
+  if (json.contains("input_ids") || json.contains("loss_mask"))
+    return truncated(encoded_ids(json, encoder.tokenizer()), max_length);
   Json messages = messages_of(json);
   if (!messages.is_null()) return encoder.encode(messages, rule, max_length);
   const Json* text = json.find("text");

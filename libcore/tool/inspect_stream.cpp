@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "stream/feature_dir.h"
 #include "stream/handle.h"
+#include "tool/show_mask.h"
 
 namespace sf::tool {
 namespace {
@@ -58,6 +59,9 @@ int show_directory(app::Invocation& invocation, const std::filesystem::path& dir
 }  // namespace
 
 int inspect_stream(app::Invocation& invocation) {
+  if (invocation.has("mask")) return show_mask(invocation);
+  SF_CHECK(!invocation.has("target") && !invocation.has("html"), Exit::kUsage, "--target and --html belong to --mask");
+  app::settle_settings(invocation);
   std::string what = invocation.positional().front();
   if (what == "-") {
     SF_CHECK(!invocation.stdin_is_terminal(), Exit::kUsage,

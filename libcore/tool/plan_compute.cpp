@@ -12,7 +12,9 @@
 #include "base/error.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/draft.h"
+#include "ckpt/end_ids.h"
 #include "config/apply.h"
+#include "stream/features.h"
 #include "text/chat.h"
 #include "tool/answer_rows.h"
 #include "tool/apply_schedule.h"
@@ -21,11 +23,13 @@
 #include "tool/exam.h"
 #include "tool/facts.h"
 #include "tool/memory_limit.h"
+#include "tool/offline_features.h"
 #include "tool/open_adapter.h"
 #include "tool/outputs.h"
 #include "tool/prompts.h"
 #include "tool/synthetic.h"
 #include "tool/target_settings.h"
+#include "tool/text_account.h"
 
 namespace sf::tool {
 namespace {
@@ -137,18 +141,19 @@ int capture_features_plan(app::Invocation& invocation) {
   text::ChatEncoder encoder = text::ChatEncoder::open(target.dir());
   TargetBytes bytes = target_bytes(invocation, target);
   apply_host_embedding(invocation.settings(), bytes.shape);
-  Chats chats = read_chats(invocation, encoder, bytes.shape.max_positions);
-  rejected_file(invocation);
+  Chats chats = invocation.has("import") ? chats_of_import(invocation, open_import(invocation, wish, bytes.shape))
+                                         : read_chats(invocation, encoder, bytes.shape.max_positions);
+  if (!invocation.has("import")) rejected_file(invocation);
   stream::Contract contract = contract_of(target, encoder, bytes.compute, wish);
   chats.describe(contract);
-  Dtype feature = *dtype_from_config(Apply(invocation.settings(), "every sample", "run").word("capture.feature_dtype"));
-  contract.feature_dtype = name_of(feature);
-  int64_t tokens = 0, longest = chats.longest(), voids = 0;
-  for (const text::ChatRow& row : chats.rows) {
-    voids += !row.rejected.empty();
-    tokens += std::ssize(row.encoded.ids);
-  }
-  uint64_t state = static_cast<uint64_t>(bytes.shape.hidden) * size_of(feature), ids = wish.teacher ? 13 : 5;
+  contract.feature_dtype =
+      stream::feature_type(Apply(invocation.settings(), "every sample", "run").word("capture.feature_dtype"));
+  const TextAccount account = account_of(chats.rows, ckpt::end_ids_of(target.dir(), bytes.shape));
+  const int64_t tokens = account.tokens, longest = chats.longest();
+  const uint64_t scale = contract.feature_dtype == stream::kFloat8 ? sizeof(float) : 0;
+  uint64_t state = static_cast<uint64_t>(bytes.shape.hidden) * size_of(stream::feature_element(contract.feature_dtype));
+  uint64_t ids = wish.teacher ? 13 : 5;
+  state += scale;
   uint64_t features = static_cast<uint64_t>(tokens) * (wish.names.size() * state + ids);
   uint64_t cache = static_cast<uint64_t>(longest) * bytes.cache_token;
   if (invocation.has("output"))
@@ -159,22 +164,24 @@ int capture_features_plan(app::Invocation& invocation) {
   print_record(invocation, Json::object()
                                .set("parameters", bytes.parameters)
                                .set("rows", std::ssize(chats.rows))
-                               .set("void_rows", voids)
+                               .set("void_rows", account.rejected)
                                .set("tokens", tokens)
                                .set("longest_row", longest)
                                .set("weight_bytes", bytes.weights)
                                .set("cache_bytes", cache)
                                .set("feature_bytes", features)
                                .set("disk_bytes", invocation.has("output") ? features : uint64_t{0})
+                               .set("text", account.to_json())
                                .set("contract", contract.to_json()));
   check_fits(invocation, bytes.weights, cache,
              "a smaller capture.max_length, or target.compute_dtype=bf16, needs less");
   if (!invocation.has("output")) return 0;
   uint64_t room = free_disk(invocation.get("output"));
-  SF_CHECK(features <= room, Exit::kConfig,
-           "does not fit: {} bytes of features, {} free for {}: {} bytes too many; capture.feature_dtype=bf16 or a "
-           "stream needs less",
-           features, room, invocation.get("output"), features - room);
+  SF_CHECK(
+      features <= room, Exit::kConfig,
+      "does not fit: {} bytes of features, {} free for {}: {} bytes too many; capture.feature_dtype=bf16 or fp8, or "
+      "a stream, needs less",
+      features, room, invocation.get("output"), features - room);
   return 0;
 }
 

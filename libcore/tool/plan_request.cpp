@@ -16,6 +16,7 @@
 #include "config/apply.h"
 #include "plan/choose.h"
 #include "plan/work.h"
+#include "stream/features.h"
 #include "tool/apply_schedule.h"
 #include "tool/apply_training.h"
 #include "tool/draft_settings.h"
@@ -201,7 +202,7 @@ Samples apply_samples(config::Settings& settings, bool features) {
     for (const char* key : {"capture.feature_dtype", "stream.credit_mib"}) without.nothing(key);
     return samples;
   }
-  samples.type = *dtype_from_config(rows.word("capture.feature_dtype"));
+  samples.type = stream::feature_element(stream::feature_type(rows.word("capture.feature_dtype")));
   samples.credit_bytes = static_cast<uint64_t>(rows.whole("stream.credit_mib")) << 20;
   return samples;
 }

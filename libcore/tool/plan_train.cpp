@@ -11,6 +11,7 @@
 #include "ckpt/checkpoint.h"
 #include "config/apply.h"
 #include "stream/feature_dir.h"
+#include "stream/features.h"
 #include "tool/apply_schedule.h"
 #include "tool/apply_training.h"
 #include "tool/chats.h"
@@ -40,7 +41,7 @@ Data data_of(app::Invocation& invocation, const DraftFiles& draft) {
   const StreamSettings stream = apply_stream(invocation);
   std::optional<stream::Contract> contract = check_source(invocation, wanted_contract(draft));
   if (contract) {
-    Samples samples{contract->max_length, *dtype_from_name(contract->feature_dtype), stream.credit_bytes};
+    Samples samples{contract->max_length, stream::feature_element(contract->feature_dtype), stream.credit_bytes};
     return {samples, std::move(contract)};
   }
   invocation.log(fmt::format("the stream is not opened: rows of {} tokens are assumed", kUnreadWidth));

@@ -14,6 +14,7 @@
 #include "ckpt/draft.h"
 #include "config/apply.h"
 #include "stream/feature_dir.h"
+#include "stream/features.h"
 #include "tool/capture_wish.h"
 #include "tool/outputs.h"
 
@@ -105,8 +106,10 @@ stream::Contract complete(app::Invocation& invocation, stream::Contract contract
   std::string rows = fmt::format("{} rows", contract.rows);
   contract.max_length = Apply(settings, rows, "run").whole("capture.max_length");
   contract.order_seed = static_cast<uint64_t>(Apply(settings, rows, "stream").whole("data.order_seed"));
-  contract.feature_dtype = name_of(*dtype_from_config(
-      Apply(settings, fmt::format("{} layers", contract.layers.size()), "run").word("capture.feature_dtype")));
+  contract.feature_dtype = stream::feature_type(
+      Apply(settings, fmt::format("{} layers", contract.layers.size()), "run").word("capture.feature_dtype"));
+  SF_CHECK(contract.feature_dtype != stream::kFloat8, Exit::kConfig,
+           "capture.feature_dtype = \"fp8\" with --synthetic: random states are carried in bf16 or fp32 only");
   contract.compute_dtype = contract.feature_dtype;
   contract.mask_rule = "turn";
   contract.data = "synthetic";
@@ -177,7 +180,7 @@ stream::Sample synthetic_sample(const stream::Contract& contract, std::span<cons
 }
 
 int synthetic_features(app::Invocation& invocation) {
-  for (const char* option : {"target", "draft", "data", "rejected", "handle-file"})
+  for (const char* option : {"target", "draft", "data", "import", "rejected", "handle-file"})
     SF_CHECK(!invocation.has(option), Exit::kUsage, "--{} has no part in --synthetic, which computes nothing", option);
   const std::string out = invocation.get("output");
   refuse_existing(out);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed against the peers, interleaved, medians: capture and decoding against transformers, tokenizing against tokenizers.
 
-usage: run.py --build BUILD [--part inference,invariance,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score,stream] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
+usage: run.py --build BUILD [--part inference,capture,invariance,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score,stream] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
 """
 import argparse
 import json
@@ -13,7 +13,8 @@ import sys
 import tempfile
 import time
 
-import checkpoints  # beside this file
+import capture  # beside this file
+import checkpoints
 import collectives
 import drafts
 import families
@@ -161,7 +162,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--part", default="inference,invariance,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score,stream", help="which parts, with commas between")
+    parser.add_argument("--part", default="inference,capture,invariance,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score,stream", help="which parts, with commas between")
     parser.add_argument("--shapes", default="A,B,C,A2048,B2048", help="of the part fsdp2")
     parser.add_argument("--pairs", type=int, default=3, help="of the parts fsdp2, drafts and collectives")
     parser.add_argument("--rows", type=int, default=64, help="of features in the part tables; a step takes 32")
@@ -189,6 +190,8 @@ def main():
             bench_inference(rows, a, sf, target, draft, work, quiet)
         if "invariance" in a.part.split(","):
             invariance.bench(a, target, DEMO / "held.jsonl", work, rows)
+        if "capture" in a.part.split(","):
+            capture.bench(a, target, work, rows, corpus)
         if "score" in a.part.split(","):
             score.bench(a, rows, work)
         if "collectives" in a.part.split(","):

@@ -26,6 +26,8 @@ void fold_add_bf16(float* acc, const uint16_t* g, size_t n);
 size_t first_non_finite(const float* values, size_t n);
 void to_bf16(const float* from, uint16_t* to, size_t n);
 void from_bf16(const uint16_t* from, float* to, size_t n);
+float largest(const float* values, size_t n);
+void to_e4m3(const float* from, uint8_t* to, size_t n, float factor);
 
 bool square_block(const float* values, size_t n, SquareBlock& out);
 void rms_norm(const RmsNorm& op, void* y, float* rstd, size_t begin, size_t end);

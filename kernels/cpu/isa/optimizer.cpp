@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+
 #include "functions.h"
 #include "lanes.h"
 #include "spans.h"
@@ -87,5 +89,36 @@ bool square_block(const float*, size_t, SquareBlock&) {
   return false;
 }
 #endif
+// The loops of both are the compiler's to make lanes of: whole numbers alone, but for a product and a sum.
+float largest(const float* values, size_t n) {
+  uint32_t most = 0;
+  for (size_t i = 0; i < n; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, values + i, 4);
+    bits &= 0x7fffffffu;
+    most = bits > most ? bits : most;
+  }
+  float value;
+  std::memcpy(&value, &most, 4);
+  return value;
+}
+
+// From 2^-6 on three bits of fraction are kept; below, numbers are multiples of 2^-9, to which adding 2^14 rounds.
+void to_e4m3(const float* from, uint8_t* to, size_t n, float factor) {
+  constexpr uint32_t k448 = 0x43e00000u, kLeastNormal = 0x3c800000u, k16384 = 0x46800000u;
+  for (size_t i = 0; i < n; ++i) {
+    const float x = from[i] * factor;
+    uint32_t bits, multiple;
+    std::memcpy(&bits, &x, 4);
+    const uint32_t beyond = bits & 0x7fffffffu, size = beyond < k448 ? beyond : k448;
+    float magnitude;
+    std::memcpy(&magnitude, &size, 4);
+    const float raised = magnitude + 16384.0f;
+    std::memcpy(&multiple, &raised, 4);
+    const uint32_t normal = ((size + 0x7ffffu + ((size >> 20) & 1u)) >> 20) - (120u << 3);
+    const uint32_t code = size < kLeastNormal ? multiple - k16384 : normal;
+    to[i] = static_cast<uint8_t>(code | ((bits >> 24) & 0x80u));
+  }
+}
 
 }  // namespace sf::kernels::SF_ISA

@@ -22,6 +22,8 @@ constexpr Table make() {
   t.to_bf16 = to_bf16;
   t.from_bf16 = from_bf16;
   t.square_block = square_block;
+  t.largest = largest;
+  t.to_e4m3 = to_e4m3;
   t.rms_norm = rms_norm;
   t.rms_norm_dx = rms_norm_dx;
   t.rms_norm_dweight = rms_norm_dweight;

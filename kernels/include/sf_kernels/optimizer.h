@@ -26,6 +26,10 @@ void fold_add_bf16(float* acc, const uint16_t* g, size_t n);
 size_t first_non_finite(const float* values, size_t n);   // n if all are finite
 void to_bf16(const float* from, uint16_t* to, size_t n);  // round to nearest even; NaN stays (quiet) NaN
 void from_bf16(const uint16_t* from, float* to, size_t n);
+float largest(const float* values, size_t n);  // of |values|; 0 for none. Finite values.
+// float8_e4m3fn (no infinities) of from[i] * factor, to the nearest, even on a tie; beyond 448 it is 448. Finite
+// values.
+void to_e4m3(const float* from, uint8_t* to, size_t n, float factor);
 
 // Adds the exact squares of finite values: value = sum of limbs[i] 2^(32 i - 300), each limb growing by less than 2^32
 // a value. Returns how many values were not finite and therefore skipped.
@@ -35,6 +39,7 @@ constexpr size_t kSquareLimbs = 20;
 namespace reference {
 void adamw(float* p, const float* grad, float* m, float* v, size_t n, const AdamWConstants& c);
 void to_bf16(const float* from, uint16_t* to, size_t n);
+void to_e4m3(const float* from, uint8_t* to, size_t n, float factor);
 size_t add_squares(const float* values, size_t n, int64_t* limbs);
 }  // namespace reference
 

@@ -61,6 +61,23 @@ TEST(Collate, RowsArePaddedRightWithZerosAndFeaturesWidened) {
   EXPECT_EQ(batch.tensors["lengths"][1].item<int64_t>(), 5);
 }
 
+TEST(Collate, StatesOfEightBitsCountTimesTheirScale) {
+  stream::Sample bytes = sample(0, 2);
+  HostTensor values(Dtype::kU8, {2, 6}), scale(Dtype::kF32, {2, 3});
+  for (size_t i = 0; i < 12; ++i) values.as<uint8_t>()[i] = i % 2 ? 0x38 : 0xb9;  // 1 and -1.125
+  for (size_t i = 0; i < 6; ++i) scale.as<float>()[i] = static_cast<float>(i + 1);
+  tensor_of(bytes, "hidden_state") = values;
+  expect_refused(bytes, "hidden_state.scale");
+  bytes.tensors.push_back({"hidden_state.scale", scale});
+  Batch batch = collate_eagle3({&bytes, 1}, kShape);
+  for (int64_t t = 0; t < 2; ++t)
+    for (int64_t i = 0; i < 6; ++i)
+      EXPECT_EQ(batch.tensors["hidden_state"][0][t][i].item<float>(),
+                (i % 2 ? 1.0f : -1.125f) * static_cast<float>(3 * t + i / 2 + 1));
+  tensor_of(bytes, "hidden_state.scale") = HostTensor(Dtype::kF32, {2, 4});
+  expect_refused(bytes, "hidden_state.scale");
+}
+
 TEST(Collate, VoidSamplesAreLeftOutAndCounted) {
   std::vector<stream::Sample> samples{sample(0, 3), {}, sample(2, 2)};
   samples[1].void_reason = "empty";

@@ -202,6 +202,30 @@ TEST_P(Kernels, FoldsAndConversionsEqualTheirReferencesWhereverASpanBegins) {
   });
 }
 
+TEST_P(Kernels, RoundingToE4m3TakesTheNearestNumberAndTheEvenOneOfTwo) {
+  std::vector<float> values = normals(3000, 20);
+  for (int code = 0; code < 0x7e;
+       ++code) {  // each number of the format, each middle between two, and what is beside it
+    const float low = code < 8 ? std::ldexp(static_cast<float>(code), -9)
+                               : std::ldexp(static_cast<float>(8 + code % 8), code / 8 - 10);
+    const float high = code + 1 < 8 ? std::ldexp(static_cast<float>(code + 1), -9)
+                                    : std::ldexp(static_cast<float>(8 + (code + 1) % 8), (code + 1) / 8 - 10);
+    const float middle = (low + high) / 2;
+    for (float x : {low, middle, std::nextafter(middle, 0.f), std::nextafter(middle, 1e9f), -middle})
+      values.push_back(x);
+  }
+  for (float x : {448.f, 464.f, 1e30f, -1e30f, 1e-30f, -0.f}) values.push_back(x);
+  for (size_t offset : {size_t{0}, size_t{3}})
+    for (float factor : {1.f, 0.37f}) {
+      std::vector<uint8_t> got(values.size() - offset), want(got.size());
+      to_e4m3(values.data() + offset, got.data(), got.size(), factor);
+      reference::to_e4m3(values.data() + offset, want.data(), want.size(), factor);
+      ASSERT_TRUE(same(got, want));
+    }
+  EXPECT_EQ(largest(values.data(), values.size()), 1e30f);
+  EXPECT_EQ(largest(values.data(), 0), 0.f);
+}
+
 TEST_P(Kernels, RoundingToBf16KeepsNanAndGoesToEven) {
   const uint32_t bits[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x7f800001, 0xffffffff,
                            0x7f800000, 0x7f7fffff, 0x80000001, 0};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream/feature_dir.h"
 
+#include <cstring>
+
 #include "base/hash.h"
 #include "stream/frame.h"
 #include "support.h"
@@ -140,6 +142,29 @@ TEST(FeatureDir, AReaderThatWantsAnotherContractIsRefusedNamingTheField) {
   EXPECT_NE(message.find("mask_rule: wanted \"reference\", found \"turn\""), std::string::npos) << message;
 }
 
+TEST(FeatureDir, EachFieldOfAContractThatDiffersIsRefusedNamingBothValues) {
+  TemporaryDir tmp;
+  const Contract contract = test_contract();
+  publish_all(tmp / "f", contract);
+  const Json promised = contract.to_json();
+  for (const auto& [key, value] : promised.as_object()) {
+    Json changed = promised;
+    changed.set(key, value.is_int() ? Json(value.as_int() + 1) : value.is_array() ? Json(Json::Array{"9"}) : Json("x"));
+    const Contract other = Contract::from_json(changed);
+    const std::string both =
+        fmt::format("{}: wanted {}, found {}", key, changed.at(key).dump(), promised.at(key).dump());
+    std::string message;
+    if (key != "order_seed") {  // a reader takes the order that is there
+      EXPECT_EQ(code_of([&] { DirSource::open(tmp / "f", other); }, &message), Exit::kProtocol) << key;
+      EXPECT_NE(message.find(both), std::string::npos) << message << "\n" << both;
+    }
+    fs::create_directory(tmp / "g.partial");
+    fs::copy_file(tmp / "f/contract.json", tmp / "g.partial/contract.json", fs::copy_options::overwrite_existing);
+    EXPECT_EQ(code_of([&] { FeatureWriter writer(tmp / "g", other, 0, "test"); }, &message), Exit::kProtocol) << key;
+    EXPECT_NE(message.find(both), std::string::npos) << message << "\n" << both;
+  }
+}
+
 TEST(FeatureDir, TwoWritersOfOneRunPublishOneDirectory) {
   TemporaryDir tmp;
   Contract contract = test_contract();
@@ -180,6 +205,53 @@ TEST(FeatureDir, ADamagedByteAnywhereIsFound) {
     }
   }
   EXPECT_EQ(inspect_features(tmp / "f").rows, 3u);
+}
+
+// Whoever writes an index can hash it, too: entries of any numbers, behind a right hash.
+TEST(FeatureDir, AnIndexThatLiesGivesItsOwnRowsOrIsRefusedNeverACrash) {
+  TemporaryDir tmp;
+  Contract contract = test_contract();
+  publish_all(tmp / "f", contract);
+  const fs::path file = tmp / "f/index.bin", promises = tmp / "f/contract.json";
+  const std::string whole = read_file(file), promised = read_file(promises);
+  auto write = [](const fs::path& path, const std::string& bytes) {
+    UniqueFd fd = create_file(path);
+    write_all(fd.get(), bytes, path);
+  };
+  const std::vector<uint64_t> numbers = {0,         1,         7, 10, 40, 63, 1 << 16, UINT32_MAX, uint64_t{1} << 40,
+                                         INT64_MAX, UINT64_MAX};
+  Rng rng(15, "test.index");
+  const uint64_t rounds = std::getenv("SF_SOAK") ? 20'000 : 300;
+  uint64_t refused = 0, read = 0;
+  for (uint64_t i = 0; i < rounds; ++i) {
+    std::string bytes = whole, json = promised;
+    for (uint64_t k = 0; k <= i % 2; ++k) {  // from the second header word on: count, then 8 bytes of an entry
+      const size_t at = 16 + 4 * rng.below((bytes.size() - 24) / 4, i, 3 * k);
+      const uint64_t value = numbers[rng.below(numbers.size(), i, 3 * k + 1)];
+      std::memcpy(bytes.data() + at, &value, i % 3 ? 4 : 8);
+    }
+    const uint64_t hash = xxh3_64(std::as_bytes(std::span(bytes)).subspan(32));
+    std::memcpy(bytes.data() + 24, &hash, 8);
+    if (i % 4 == 0) json[rng.below(json.size(), i, 9)] = static_cast<char>(rng.below(256, i, 10));
+    write(file, bytes);
+    write(promises, json);
+    std::string message;
+    const Exit code = code_of(
+        [&] {
+          auto source = DirSource::open(tmp / "f", Contract{});
+          for (uint64_t p = 0; p < 10; ++p) {
+            Sample sample = source->get(p, soon());
+            EXPECT_EQ(digest_of(sample), digest_of(test_sample(contract, p)));
+            ++read;
+          }
+        },
+        &message);
+    ASSERT_TRUE(code == Exit::kOk || code == Exit::kData || code == Exit::kProtocol || code == Exit::kNoInput)
+        << message;
+    refused += code != Exit::kOk;
+  }
+  EXPECT_GT(refused, rounds / 4);
+  EXPECT_GT(read, rounds);
 }
 
 TEST(FeatureDir, ATruncatedShardIsBadDataNamingTheFile) {

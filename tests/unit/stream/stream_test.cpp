@@ -161,6 +161,24 @@ TEST(Stream, AContractThatDiffersIsRefusedAtOnceNamingTheField) {
   EXPECT_NE(message.find("tokenizer: wanted \"another\", found \"k0\""), std::string::npos) << message;
 }
 
+TEST(Stream, EachFieldOfAContractThatDiffersIsRefusedNamingBothValues) {
+  const Contract contract = test_contract();
+  ProducerThread producer(quick_producer(contract), [&](uint64_t p) { return test_sample(contract, p); });
+  const Json promised = contract.to_json();
+  for (const auto& [key, value] : promised.as_object()) {
+    if (key == "order_seed") continue;  // the producer's own affair: it decides what comes when, not what it is
+    Json changed = promised;
+    changed.set(key, value.is_int() ? Json(value.as_int() + 1) : value.is_array() ? Json(Json::Array{"9"}) : Json("x"));
+    StreamOptions options = quick_trainer();
+    options.wanted = Contract::from_json(changed);
+    std::string message;
+    EXPECT_EQ(code_of([&] { StreamSource::connect(producer.handle(), options); }, &message), Exit::kProtocol) << key;
+    const std::string both =
+        fmt::format("{}: wanted {}, found {}", key, changed.at(key).dump(), promised.at(key).dump());
+    EXPECT_NE(message.find(both), std::string::npos) << message << "\n" << both;
+  }
+}
+
 TEST(Stream, AWrongTokenIsRefused) {
   Contract contract = test_contract();
   ProducerThread producer(quick_producer(contract), [&](uint64_t p) { return test_sample(contract, p); });

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "base/error.h"
+#include "base/rng.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 #include "tiny.h"
@@ -148,6 +151,60 @@ TEST(ReadChats, KeepsWhatItRejectsWithTheReason) {
   EXPECT_EQ(rows[1].rejected, "no supervised token");
   for (size_t i = 2; i < rows.size(); ++i) EXPECT_NE(rows[i].rejected, "") << i;
   for (const ChatRow& row : rows) EXPECT_TRUE(row.encoded.ids.empty());
+}
+
+// Members of every kind under every name a row may have, and now and then a damaged byte.
+TEST(ReadChats, RandomRowsAreKeptOrRejectedOrNamedNeverACrash) {
+  ModelDir dir(tiny::tokenizer({{"a", "b"}}), tiny::chatml());
+  ChatEncoder encoder = ChatEncoder::open(dir.path);
+  const std::vector<std::string> names = {"id",        "messages",  "conversations", "text",
+                                          "input_ids", "loss_mask", "prompt"};
+  const std::vector<std::string> values = {"null",
+                                           "1e300",
+                                           "-1",
+                                           "\"\"",
+                                           "\"\\u0000\\ud83d\\ude00\"",
+                                           "[]",
+                                           "{}",
+                                           "[[]]",
+                                           "[[0,1,2]]",
+                                           "[0,1,1]",
+                                           "[0,4000000000]",
+                                           "[true]",
+                                           R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])",
+                                           R"([{"from":"human","value":"a"},{"from":"gpt","value":null}])",
+                                           R"([{"role":"system"}])",
+                                           R"([{"role":5}])",
+                                           R"([{"role":"assistant","content":"<|im_end|>\n<|im_start|>user"}])",
+                                           "[null]",
+                                           R"("<|im_start|>assistant\nb<|im_end|><|im_start|>assistant\n")"};
+  Rng rng(12, "test.chats");
+  const uint64_t rounds = std::getenv("SF_SOAK") ? 40'000 : 300;
+  uint64_t kept = 0, rejected = 0, refused = 0;
+  for (uint64_t i = 0; i < rounds; ++i) {
+    std::string line = "{";
+    for (uint64_t k = 0; k < 1 + i % 3; ++k)
+      line += (k ? ",\"" : "\"") + names[rng.below(names.size(), i, 2 * k)] +
+              "\":" + values[rng.below(values.size(), i, 2 * k + 1)];
+    line += "}";
+    if (i % 5 == 0) line[rng.below(line.size(), i, 20)] = static_cast<char>(rng.below(256, i, 21));
+    auto file = dir.write("random.jsonl", line + "\n");
+    try {
+      for (const ChatRow& row :
+           read_chats(file, encoder, i % 2 ? MaskRule::kTurn : MaskRule::kReference, 20 * (i % 4))) {
+        (row.rejected.empty() ? kept : rejected) += 1;
+        ASSERT_EQ(row.encoded.ids.size(), row.encoded.loss_mask.size()) << line;
+        ASSERT_EQ(row.rejected.empty(), row.encoded.supervised() > 0) << line;
+      }
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), Exit::kData) << line;
+      ASSERT_NE(std::string(error.what()).find("random.jsonl:"), std::string::npos) << error.what() << "\n" << line;
+      ++refused;
+    }
+  }
+  EXPECT_GT(kept, rounds / 100);
+  EXPECT_GT(rejected, rounds / 4);
+  EXPECT_GT(refused, rounds / 20);
 }
 
 TEST(ReadChats, ALineThatIsNotJsonNamesFileAndLine) {

@@ -155,14 +155,15 @@ TEST(Template, DamageAnywhereIsRefusedOrHarmlessNeverACrash) {
   ASSERT_NE(root, nullptr);
   Rng rng(6, "damage");
   const std::string marks = "{}%#'\"()[]|.~-+=:,\\ \nnifx0";
-  size_t refused = 0;
+  const uint64_t rounds = std::getenv("SF_SOAK") ? 100'000 : 700;
+  uint64_t refused = 0;
   for (const char* name : {"thinking", "header", "alternate"}) {
     std::filesystem::path file = std::filesystem::path(root) / "chat_template" / name / "case.json";
     Json json = Json::parse(read_file(file), "case");
     const std::string& source = json.at("template").as_string();
     Json variables = json.at("rows").as_array()[20].at("variables");
     variables.set("messages", json.at("rows").as_array()[20].at("messages"));
-    for (uint64_t i = 0; i < 700; ++i) {
+    for (uint64_t i = 0; i < rounds; ++i) {
       std::string damaged = source;
       for (uint64_t k = 0; k <= i % 3; ++k)
         damaged[rng.below(damaged.size(), i, 2 * k)] = marks[rng.below(marks.size(), i, 2 * k + 1)];
@@ -171,7 +172,7 @@ TEST(Template, DamageAnywhereIsRefusedOrHarmlessNeverACrash) {
       refused += found.code != Exit::kOk;
     }
   }
-  EXPECT_GT(refused, 500u);
+  EXPECT_GT(refused, rounds / 2);
 }
 
 }  // namespace
