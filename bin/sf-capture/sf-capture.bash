@@ -19,7 +19,7 @@ _sf_capture() {
         --synthetic) COMPREPLY=(); return ;;
         --n) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'shard.host_resident= shard.host_dir= target.compute_dtype= target.threads= capture.feature_dtype= capture.max_length= capture.mask_rule= capture.cache_mib= stream.credit_mib= stream.report_s= stream.heartbeat_s= stream.rejoin_deadline_s= stream.stop_deadline_s= stream.bind= stream.encrypt= data.order_seed=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'shard.host_resident= shard.host_dir= target.compute_dtype= target.threads= capture.feature_dtype= capture.max_length= capture.mask_rule= capture.selftest_rows= capture.cache_mib= stream.credit_mib= stream.report_s= stream.heartbeat_s= stream.rejoin_deadline_s= stream.stop_deadline_s= stream.bind= stream.encrypt= data.order_seed=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;

@@ -18,7 +18,7 @@ complete -c sf-capture -n '__fish_seen_subcommand_from features' -l host-residen
 complete -c sf-capture -n '__fish_seen_subcommand_from features' -l synthetic -x -d 'no target: random numbers in the shapes of qwen3-8b, qwen3-8b/8, or a checkpoint\'s'
 complete -c sf-capture -n '__fish_seen_subcommand_from features' -l n -x -d 'rows of --synthetic; default 256'
 complete -c sf-capture -n '__fish_seen_subcommand_from features' -l config -s c -r -d 'settings file; may be repeated, later wins'
-complete -c sf-capture -n '__fish_seen_subcommand_from features' -l set -x -a 'shard.host_resident= shard.host_dir= target.compute_dtype= target.threads= capture.feature_dtype= capture.max_length= capture.mask_rule= capture.cache_mib= stream.credit_mib= stream.report_s= stream.heartbeat_s= stream.rejoin_deadline_s= stream.stop_deadline_s= stream.bind= stream.encrypt= data.order_seed=' -d 'one setting, e.g. engine.threads=2'
+complete -c sf-capture -n '__fish_seen_subcommand_from features' -l set -x -a 'shard.host_resident= shard.host_dir= target.compute_dtype= target.threads= capture.feature_dtype= capture.max_length= capture.mask_rule= capture.selftest_rows= capture.cache_mib= stream.credit_mib= stream.report_s= stream.heartbeat_s= stream.rejoin_deadline_s= stream.stop_deadline_s= stream.bind= stream.encrypt= data.order_seed=' -d 'one setting, e.g. engine.threads=2'
 complete -c sf-capture -n '__fish_seen_subcommand_from features' -l print-config -d 'print the settings with their origins and exit'
 complete -c sf-capture -n '__fish_seen_subcommand_from features' -l plan -s n -d 'resolve, check, predict; touch nothing'
 complete -c sf-capture -n '__fish_seen_subcommand_from features' -l format -x -a 'text json' -d 'form of the result'
