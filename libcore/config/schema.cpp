@@ -47,7 +47,7 @@ void add_training(std::vector<Key>& keys) {
           real("training.eps", 1e-8, 0, 1, "term added to AdamW's denominator"),
           whole("training.batch_size", 1, 1, 4096, "rows in a micro-batch"),
           word("training.last_window", "pad", {"pad", "drop"},
-               "positions at the end that fill no window: the rest weighs nothing (pad), or they are left out"),
+               "positions that fill no last window: the rest weighs nothing (pad), or they are left out"),
           whole("training.micro_batches", 8, 1, 1048576, "micro-batches in a window (one step), all ranks together"),
           real("training.epochs", 1, 0, 1e6, "passes over the data"),
           whole("training.total_steps", 0, 0, kMostInt, "length of the schedule in steps; 0: from the epochs"),

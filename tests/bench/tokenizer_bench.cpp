@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// usage: tokenizer_bench TOKENIZER_JSON TEXT: one pass over the text in 8 kB pieces, one thread, a fresh tokenizer. Then
-// the ids of each line are hashed (SHA-256 of all int32), for comparison with others'.
+// usage: tokenizer_bench TOKENIZER_JSON TEXT: one pass over the text in 8 kB pieces, one thread, a fresh tokenizer.
+// Then the ids of each line are hashed (SHA-256 of all int32), for comparison with others'.
 #include <fmt/core.h>
 
 #include <algorithm>
