@@ -3,11 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "base/error.h"
+#include "base/host_pool.h"
 
 namespace sf {
 
@@ -27,10 +26,7 @@ std::string to_string(const Shape& shape) {
 HostTensor::HostTensor(Dtype dtype, Shape shape) : dtype_(dtype), shape_(std::move(shape)) {
   bytes_ = static_cast<size_t>(numel(shape_)) * size_of(dtype);
   size_t room = (bytes_ + 63) / 64 * 64 + (bytes_ == 0 ? 64 : 0);
-  auto* raw = static_cast<std::byte*>(std::aligned_alloc(64, room));
-  if (!raw) throw std::bad_alloc();
-  std::memset(raw, 0, room);
-  data_ = std::shared_ptr<std::byte>(raw, [](std::byte* p) { std::free(p); });
+  data_ = host_memory(room);
 }
 
 HostTensor HostTensor::copy_of(const TensorView& view) {

@@ -33,10 +33,12 @@ struct StreamSource::Impl {
   StreamOptions options;
   Contract contract;  // equal for every producer; read without the mutex: set once, before any thread
   bool contracted = false;
-  std::string self;  // "host:pid"
+  std::optional<HostPool> pool;  // memory of the samples; once contracted
+  std::string self;              // "host:pid"
 
-  // Guarded by `mutex`, the sockets of the links apart: they are the socket thread's.
+  // Guarded by `mutex`, `parts` and the sockets of the links apart: they are the socket thread's.
   mutable std::mutex mutex;
+  std::unique_lock<std::mutex> turning{mutex, std::defer_lock};  // the socket thread's hold, let go while bytes move
   std::condition_variable changed;
   Asking asking;
   std::vector<Link> links;
@@ -66,6 +68,7 @@ struct StreamSource::Impl {
   void on_refused(size_t i, const Received& message);
   void on_welcome(size_t i, const Received& message);
   void on_data(size_t i, const Received& message, double now);
+  bool assemble(const Received& message, Parts& part);
   void on_corrupt(size_t i, const FrameHeader& header, Parts& part, const std::string& why);
   void complete(size_t i, uint64_t position, Sample sample, double now);
   void beat(size_t i, double now);

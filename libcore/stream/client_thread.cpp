@@ -19,6 +19,17 @@ constexpr int kMaxBurst = 64;
 constexpr double kQuietBeats = 2;  // heartbeats missed before the handle file is looked at
 constexpr uint32_t kHeaderIndex = UINT32_MAX;
 
+// Lets callers in while the socket thread works on what is its own.
+class Unlocked {
+ public:
+  explicit Unlocked(std::unique_lock<std::mutex>& lock) : lock_(lock) { lock_.unlock(); }
+  ~Unlocked() { lock_.lock(); }
+  Unlocked(const Unlocked&) = delete;
+
+ private:
+  std::unique_lock<std::mutex>& lock_;
+};
+
 }  // namespace
 
 // What of a handle must hold before we talk to its producer.
@@ -41,6 +52,7 @@ void StreamSource::Impl::adopt(Link& link, Handle next) {
     contract = next.contract;
     options.marks.bound = largest_sample(contract);
     asking = Asking(options.marks, options.retry_s);
+    pool.emplace(options.marks.cap ? options.marks.cap : options.marks.high + options.marks.bound);
     contracted = true;
   }
   link.handle = std::move(next);
@@ -95,7 +107,7 @@ void StreamSource::Impl::turn() {
   short life = wait(sockets, wake.fd(), life_open ? options.life_fd : -1, POLLIN, timeout);
   wake.clear();
   double now = monotonic_s();
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(turning);
   if (failure) return;
   // After we ourselves were suspended (Ctrl-Z stops both sides), silence says nothing about the producers.
   double gap = now - last_turn;
@@ -258,6 +270,22 @@ void StreamSource::Impl::on_corrupt(size_t i, const FrameHeader& header, Parts& 
   asking.damaged(static_cast<int>(i), header.position);
 }
 
+// False: it came before. kData: it is damaged. Hashing and copying are most of what this thread does, and `part` is its
+// own: callers need not wait meanwhile.
+bool StreamSource::Impl::assemble(const Received& message, Parts& part) {
+  Unlocked callers_go_on(turning);
+  const FrameHeader& header = message.header;
+  if (header.kind == Kind::kChunk) {
+    Assembler::Got got = part.assembler->put(header, message.payload);
+    SF_CHECK(got != Assembler::Got::kCorrupt, Exit::kData, "its length or XXH3 differs");
+    return got == Assembler::Got::kNew;
+  }
+  if (part.assembler) return false;
+  SF_CHECK(payload_intact(header, message.payload), Exit::kData, "its XXH3 differs");
+  part.assembler.emplace(Frame{header, message.payload}, kMaxSampleBytes, &*pool);
+  return true;
+}
+
 void StreamSource::Impl::on_data(size_t i, const Received& message, double now) {
   const FrameHeader& header = message.header;
   if (!asking.expects(static_cast<int>(i), header.position)) {
@@ -268,16 +296,7 @@ void StreamSource::Impl::on_data(size_t i, const Received& message, double now) 
   asking.progress(static_cast<int>(i), header.position, now);
   if (header.kind == Kind::kChunk && !part.assembler) return;  // its header was damaged: all of it is asked again
   try {
-    if (header.kind == Kind::kSample && !part.assembler) {
-      SF_CHECK(payload_intact(header, message.payload), Exit::kData, "its XXH3 differs");
-      part.assembler.emplace(Frame{header, message.payload});
-    } else if (header.kind == Kind::kSample) {
-      ++counts.repeated;
-    } else {
-      Assembler::Got got = part.assembler->put(header, message.payload);
-      SF_CHECK(got != Assembler::Got::kCorrupt, Exit::kData, "its length or XXH3 differs");
-      counts.repeated += got == Assembler::Got::kRepeat;
-    }
+    counts.repeated += !assemble(message, part);
   } catch (const Error& error) {
     if (error.code() != Exit::kData) throw;
     return on_corrupt(i, header, part, error.what());

@@ -85,7 +85,7 @@ std::string bounded_reason(std::string_view reason) {
   return text.substr(0, end);
 }
 
-NamedTensor tensor_of(const Json& json, uint64_t& total, uint64_t max_bytes) {
+NamedTensor tensor_of(const Json& json, uint64_t& total, uint64_t max_bytes, HostPool* pool) {
   const std::string& name = json.at("name").as_string();
   SF_CHECK(!name.empty() && name.size() <= kMaxNameBytes, Exit::kData, "tensor name of {} bytes, wanted 1 to {}",
            name.size(), kMaxNameBytes);
@@ -101,7 +101,7 @@ NamedTensor tensor_of(const Json& json, uint64_t& total, uint64_t max_bytes) {
   SF_CHECK(count <= max_bytes / size_of(*dtype) && total + count * size_of(*dtype) <= max_bytes, Exit::kData,
            "tensor {} {} takes the sample over {} bytes", name, to_string(shape), max_bytes);
   total += count * size_of(*dtype);
-  return {name, HostTensor(*dtype, std::move(shape))};
+  return {name, pool ? pool->unfilled(*dtype, std::move(shape)) : HostTensor(*dtype, std::move(shape))};
 }
 
 }  // namespace
@@ -235,7 +235,7 @@ void for_each_frame(const Sample& sample, const std::function<void(const Frame&)
   }
 }
 
-Assembler::Assembler(const Frame& head, uint64_t max_bytes) {
+Assembler::Assembler(const Frame& head, uint64_t max_bytes, HostPool* pool) {
   uint64_t position = head.header.position;
   Json json = Json::parse(as_text(head.payload), fmt::format("sample header of position {}", position));
   sample_.position = position;
@@ -250,7 +250,7 @@ Assembler::Assembler(const Frame& head, uint64_t max_bytes) {
     sample_.void_reason = reason->as_string();
   }
   uint64_t total = 0;
-  for (const Json& item : tensors) sample_.tensors.push_back(tensor_of(item, total, max_bytes));
+  for (const Json& item : tensors) sample_.tensors.push_back(tensor_of(item, total, max_bytes, pool));
   chunks_ = chunks_of(sample_.tensors);
   SF_CHECK(chunks_.size() == head.header.index, Exit::kData,
            "position {}: its tensors make {} chunks, its header counts {}", position, chunks_.size(),

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/host_pool.h"
 #include "stream/sample.h"
 
 namespace sf::stream {
@@ -96,7 +97,8 @@ class Assembler {
   enum class Got { kNew, kRepeat, kCorrupt };
 
   // Of an intact kSample frame. kData: its payload is no sample header, passes a limit, or counts other chunks.
-  explicit Assembler(const Frame& head, uint64_t max_bytes = kMaxSampleBytes);
+  // Large tensors take their memory from `pool`, if there is one.
+  explicit Assembler(const Frame& head, uint64_t max_bytes = kMaxSampleBytes, HostPool* pool = nullptr);
   // kCorrupt: length or hash is wrong, nothing is kept. kData: there is no such chunk.
   Got put(const FrameHeader& header, std::span<const std::byte> payload);
   bool complete() const { return missing_ == 0; }

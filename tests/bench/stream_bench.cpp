@@ -47,7 +47,7 @@ int produce(int to, uint64_t count, int64_t tokens, bool encrypted) {
   options.cache_bytes = 0;
   options.encrypt = encrypted;
   Producer producer(options, [&](uint64_t position) {
-    return std::move(samples[place_of(position, count, options.contract.order_seed).row]);  // each is asked once
+    return samples[place_of(position, count, options.contract.order_seed).row];  // shares its bytes
   });
   std::string line = producer.handle().line();
   if (::write(to, line.data(), line.size()) != static_cast<ssize_t>(line.size())) return 74;
