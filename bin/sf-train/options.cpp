@@ -77,6 +77,45 @@ Verb sft() {
   };
 }
 
+Verb grpo() {
+  return {
+      .name = "grpo",
+      .purpose = "train a LoRA adapter by rewards: GRPO on questions with known answers",
+      .examples = {"sf-train grpo --target target --adapter adapter0 --questions sums.jsonl --rule gsm8k "
+                   "--set generate.temperature=1 --ranks 2 -o run-grpo",
+                   "sf-train grpo --target target --adapter adapter0 --questions sums.jsonl --held held.jsonl "
+                   "--rule gsm8k --set generate.temperature=1 --resume auto -o run-grpo"},
+      .options =
+          {{.name = "target", .value = "DIR", .help = "target checkpoint, which stays as it is", .required = true},
+           {.name = "adapter",
+            .value = "DIR",
+            .help = "LoRA adapter to start from, ours or PEFT's: it trains alone",
+            .required = true},
+           {.name = "questions",
+            .value = "FILE",
+            .help = "questions with their answers, one JSON object a line",
+            .required = true},
+           {.name = "held", .value = "FILE", .help = "questions held out, answered greedily now and then"},
+           {.name = "rollout", .value = "local", .help = "who answers: local (default), the trainer's own ranks"},
+           {.name = "rule", .value = "NAME", .help = "rule that judges answers; default aime-v1"},
+           {.name = "pattern", .value = "REGEX", .help = "of rule regex: what it matches last is the answer"},
+           {.name = "last-number", .help = "rule aime-v1: the last number where nothing states an answer"},
+           {.name = "allow-unfinished", .help = "rules aime-v1, math: judge thinking that never ended"},
+           {.name = "output",
+            .value = "DIR",
+            .help = "directory of the run; its checkpoints and metrics",
+            .required = true,
+            .letter = 'o'},
+           {.name = "resume",
+            .value = "auto|none|PATH",
+            .help = "go on from the newest checkpoint of the run (auto), or from PATH; default none"}},
+      .settings = {"training", "grpo", "engine", "comm", "shard", "generate", "eval.system", "eval.prompt", "eval.thinking", "eval.samples", "target.compute_dtype", "data"},
+      .plan = sf::tool::train_grpo_plan,
+      .tensor_entry = "sf_train_grpo",
+      .ranks = true,
+  };
+}
+
 Verb eagle3() {
   return draft("eagle3", "train an EAGLE3 draft from captured target features", "sf_train_eagle3",
                {"sf-capture features --target target --draft draft0 --data chats.jsonl | "
@@ -125,6 +164,6 @@ Verb peagle() {
 const Command& command() {
   static const Command train = {.name = "sf-train",
                                 .purpose = "train drafts and adapters on sharded parameters",
-                                .verbs = {eagle3(), dflash(), dflash2(), dspark(), domino(), peagle(), sft()}};
+                                .verbs = {eagle3(), dflash(), dflash2(), dspark(), domino(), peagle(), sft(), grpo()}};
   return train;
 }

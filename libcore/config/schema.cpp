@@ -246,6 +246,40 @@ void add_lora(std::vector<Key>& keys) {
               });
 }
 
+void add_grpo(std::vector<Key>& keys) {
+  keys.insert(
+      keys.end(),
+      {
+          whole("grpo.prompts", 8, 1, 65536, "prompts of a step"),
+          whole("grpo.responses", 8, 2, 4096, "responses drawn to each prompt"),
+          whole("grpo.mini_batch", 0, 0, 65536, "prompts of one optimizer step; 0: all of the step's"),
+          whole("grpo.token_budget", 8192, 2, 1e9, "tokens of a micro-batch at most, padding included"),
+          word("grpo.advantage", "grpo", {"grpo", "dr-grpo", "rloo", "opo", "pass-k"},
+               "what a response is worth beside the others to its prompt"),
+          word("grpo.loss", "ppo", {"ppo", "gspo", "cispo", "gpg"}, "loss of a token or a sequence by its ratio"),
+          word("grpo.aggregation", "token-mean",
+               {"token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"},
+               "how the losses of a mini-batch's tokens become one"),
+          real("grpo.factor", 0, 0, 1e9, "seq-mean-token-sum-norm: the norm; 0: generate.max_new_tokens"),
+          real("grpo.clip_low", 0.2, 0, 0.999999, "the ratio is clipped below 1 minus this"),
+          real("grpo.clip_high", 0.2, 0, 1e6, "the ratio is clipped above 1 plus this"),
+          real("grpo.clip_dual", 3, 1.000001, 1e6, "ppo: a bad response's loss is at most its ratio clipped to this"),
+          word("grpo.old_log_probs", "recompute", {"recompute", "rollout"},
+               "what the ratio is over: the trainer's own pass, or what the sampler said"),
+          word("grpo.correction", "", {},
+               "importance weights of trainer over sampler: 2.0 cuts them, 0.5_5.0 zeroes those outside"),
+          word("grpo.correction_level", "token", {"token", "sequence"}, "one such weight a token, or a sequence"),
+          word("grpo.rejection", "", {}, "what is left out where the two differ, as token_k1,seq_mean_k3"),
+          word("grpo.rejection_bounds", "2.0", {}, "one bound for all of these, or one each with commas between"),
+          real("grpo.right", 1, -1e6, 1e6, "score of a correct response"),
+          real("grpo.wrong", 0, -1e6, 1e6, "score of any other response"),
+          whole("grpo.overlong_buffer", 0, 0, 1048576, "last tokens of the longest response that cost; 0: none do"),
+          real("grpo.overlong_factor", 1, 0, 1e6, "what a response of the greatest length loses by them"),
+          whole("grpo.eval_every", 10, 0, 1e9, "steps between answers to --held, beside the first and last; 0: none"),
+          flag("grpo.keep_rollouts", false, "keep every response: RUN/rollouts/step-N.jsonl"),
+      });
+}
+
 void add_plan(std::vector<Key>& keys) {
   keys.insert(keys.end(),
               {
@@ -265,6 +299,7 @@ std::vector<Key> build() {
   add_capture(keys);
   add_generate(keys);
   add_lora(keys);
+  add_grpo(keys);
   add_plan(keys);
   return keys;
 }

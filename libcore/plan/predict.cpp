@@ -22,7 +22,7 @@ Totals totals_of(const Schedule& plan, const Load& load, int rank) {
            plan.options.world);
   const Memory& memory = plan.memory[static_cast<size_t>(rank)];
   Totals totals;
-  totals.at_rest = memory.total() + load.constant_bytes;
+  totals.at_rest = memory.total() + load.constant_bytes + load.sampler_bytes;
   // All micro-batches of the rank's window are collated before its first round.
   uint64_t batches = 0;
   for (int64_t k = rank; k < load.micro_batches; k += plan.options.world) ++batches;

@@ -14,6 +14,7 @@ struct Load {
   uint64_t input_bytes = 0;       // tensors of one collated micro-batch
   uint64_t work_bytes = 0;        // most that its forward and backward hold at one time besides inputs and the schedule
   uint64_t constant_bytes = 0;    // tensors that stay from start to end and are not parameters (vocabulary maps)
+  uint64_t sampler_bytes = 0;     // what answers in this rank: a whole model and its caches
   uint64_t evaluation_bytes = 0;  // tensors of an evaluation between two steps, beside what is at rest
   uint64_t sample_bytes = 0;      // samples under way to this rank, outside of tensors
   int64_t checkpoints = 2;        // kept on disk
@@ -23,7 +24,8 @@ struct Load {
 
 // Bytes. Peak: the most in tensors at one time, at rest included. Host: memory of this rank outside of tensors, its
 // part of what the ranks of a host keep together (Memory::host) and the copy that a checkpoint is written from
-// included (Load::copies; one asked for by a signal makes it, too). Disk: the checkpoints kept, and one more while it is written, on rank 0; zero on others.
+// included (Load::copies; one asked for by a signal makes it, too). Disk: the checkpoints kept, and one more while it
+// is written, on rank 0; zero on others.
 struct Totals {
   uint64_t at_rest = 0, peak = 0, host = 0, disk = 0;
   uint64_t resident = 0;  // the most in RAM at one time: a step, while a checkpoint is written

@@ -9,12 +9,11 @@
 #include "ckpt/as_published.h"
 #include "ckpt/buffers.h"
 #include "ckpt/checkpoint.h"
-#include "ckpt/draft.h"
 #include "data/feed.h"
 #include "engine/engine.h"
 #include "model/sft.h"
-#include "ops/optimizer_kernels.h"
 #include "plan/work.h"
+#include "run/adapter_training.h"
 #include "run/device.h"
 #include "run/entry.h"
 #include "run/loading.h"
@@ -30,8 +29,6 @@
 
 namespace sf::run {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Model {
   ckpt::Checkpoint files;
@@ -50,35 +47,6 @@ Model open_model(app::Invocation& invocation) {
   return {std::move(files), std::move(encoder), std::move(decoder), std::move(adapter), std::move(adapters)};
 }
 
-// `narrow`: what trains is rounded to bf16.
-void load_parameters(engine::Engine& engine, const arch::ModelSpec& spec, const Model& model, bool narrow) {
-  for (const arch::Parameter& parameter : spec.parameters) {
-    const ckpt::Checkpoint& files = model.adapter && parameter.trainable ? model.adapter->files() : model.files;
-    SF_CHECK(files.contains(parameter.name) && files.info(parameter.name).shape == parameter.shape, Exit::kData,
-             "{}: wanted {} {}, found {}", files.dir().string(), parameter.name, to_string(parameter.shape),
-             files.contains(parameter.name) ? to_string(files.info(parameter.name).shape) : "nothing");
-    engine.load(parameter.name, [&](int64_t lo, int64_t hi, std::span<float> to) {
-      files.read(parameter.name, lo, hi, Dtype::kF32, std::as_writable_bytes(to));
-      if (!narrow || !parameter.trainable) return;
-      std::vector<uint16_t> rounded(to.size());
-      ops::to_bf16(to, rounded);
-      ops::from_bf16(rounded, to);
-    });
-  }
-}
-
-// Of an adapter: its own files, PEFT's settings as they came, and the target that they belong to.
-void as_adapter(const Model& model, train::CheckpointOptions& options) {
-  options.model_config = model.adapter->files().config();
-  ckpt::Manifest manifest;
-  ckpt::set_target(manifest, {model.files.identity(),
-                              model.encoder.tokenizer_digest(),
-                              model.encoder.template_digest(),
-                              fs::canonical(model.files.dir()).string(),
-                              {}});
-  options.extra = manifest.extra;
-}
-
 // Checkpoints are targets themselves: fp32 weights, words and template beside them.
 train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const Model& model,
                                             const arch::ModelSpec& spec, const stream::Contract& contract,
@@ -93,7 +61,7 @@ train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const M
   options.keep = loop.keep_checkpoints;
   if (loop.best != "none") options.best = loop.best;
   if (model.adapter) {
-    as_adapter(model, options);
+    as_adapter(model.files, model.encoder, *model.adapter, options);
     return options;
   }
   arch::Decoder stored = model.decoder;
@@ -173,7 +141,7 @@ int train_sft(app::Invocation& invocation) {
   loading.step("buffers", [&] { ckpt::check_buffers(model.files, spec); });
   loading.step("values", [&] {
     ckpt::check_share(model.files, share_of(invocation));
-    load_parameters(engine, spec, model, narrow);
+    load_parameters(engine, spec, model.files, model.adapter ? &*model.adapter : nullptr, narrow);
   });
   train::Progress progress;
   loading.step("state", [&] { progress = resume(invocation, run, checkpoints, engine, contract); });

@@ -202,6 +202,7 @@ class RunReport::Sink : public MetricSink {
   }
   void flush(int64_t step) override {
     writer_.flush(step);
+    if (step == 0) return;  // what was there before the first one
     std::string detail = fmt::format("loss {:.4f}, acc {:.3f}", loss_, accuracy_);
     invocation_.progress("steps", step, steps_, detail);
     last_step_ = step;

@@ -82,12 +82,12 @@ uint64_t LoopSettings::positions(uint64_t data_rows) const {
   return drop_last ? all - all % static_cast<uint64_t>(rows * micro_batches) : all;
 }
 
-LoopSettings apply_loop(config::Settings& settings) {
-  Apply loop(settings, "every step", "train"), window(settings, "every window", "train");
+namespace {
+
+LoopSettings apply_steps(config::Settings& settings) {
+  Apply loop(settings, "every step", "train");
   Apply kept(settings, "the run's directory", "train");
   LoopSettings result{.epochs = loop.number("training.epochs"),
-                      .rows = window.whole("training.batch_size"),
-                      .micro_batches = window.whole("training.micro_batches"),
                       .total_steps = loop.whole("training.total_steps"),
                       .max_steps = loop.whole("training.max_steps"),
                       .schedule = loop.word("training.schedule"),
@@ -102,10 +102,28 @@ LoopSettings apply_loop(config::Settings& settings) {
                       .checkpoint_every = loop.whole("training.checkpoint_every"),
                       .max_bad_steps = loop.whole("training.max_bad_steps"),
                       .keep_checkpoints = kept.whole("training.keep_checkpoints")};
-  result.drop_last = window.word("training.last_window") == "drop";
+  result.drop_last = Apply(settings, "every window", "train").word("training.last_window") == "drop";
   result.seed = static_cast<uint64_t>(Apply(settings, "the manifest", "train").whole("training.seed"));
   loop.whole("training.log_every");
   Apply(settings, "spans of every rank", "run").whole("training.trace_every");
+  return result;
+}
+
+}  // namespace
+
+LoopSettings apply_loop(config::Settings& settings) {
+  LoopSettings result = apply_steps(settings);
+  Apply window(settings, "every window", "train");
+  result.rows = window.whole("training.batch_size");
+  result.micro_batches = window.whole("training.micro_batches");
+  return result;
+}
+
+LoopSettings apply_prompt_loop(config::Settings& settings, int64_t prompts) {
+  LoopSettings result = apply_steps(settings);
+  Apply without(settings, "0 windows (grpo.prompts and grpo.token_budget make them)", "train");
+  for (const char* key : {"training.batch_size", "training.micro_batches"}) without.nothing(key);
+  result.micro_batches = prompts;
   return result;
 }
 

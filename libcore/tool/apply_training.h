@@ -51,6 +51,9 @@ struct LoopSettings {
   uint64_t positions(uint64_t data_rows) const;  // of the whole run
 };
 LoopSettings apply_loop(config::Settings& settings);
+// Of a window of so many prompts, whose micro-batches are made by a budget of tokens: training.batch_size and
+// training.micro_batches are applied to nothing.
+LoopSettings apply_prompt_loop(config::Settings& settings, int64_t prompts);
 // Steps of a run over `data_rows` rows, and the length of its schedule. kConfig: none, or none at the full rate.
 struct Steps {
   int64_t run = 0, schedule = 0;

@@ -130,7 +130,7 @@ std::span<const DraftKeys> draft_keys() {
 
 // One file serves all verbs: what only other algorithms read is without effect here, and said to be.
 void apply_algorithm(config::Settings& settings, std::string_view algorithm, const Json& config) {
-  const bool draft = algorithm != "sft";
+  const bool draft = algorithm != "sft" && algorithm != "grpo";
   Apply without(settings,
                 draft ? fmt::format("0 parts of the draft ({} has none)", algorithm)
                       : "0 drafts (a target or an adapter is trained)",

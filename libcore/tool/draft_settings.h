@@ -69,7 +69,7 @@ struct DraftKeys {
   void (*apply)(config::Settings& settings, const Json& config);
 };
 // kConfig for values that exclude each other; keys of other algorithms are applied to nothing. "sft" has none of its
-// own.
+// own, nor has "grpo" among these.
 void apply_algorithm(config::Settings& settings, std::string_view algorithm, const Json& config);
 std::span<const DraftKeys> draft_keys();
 

@@ -93,11 +93,7 @@ void take_part(app::Invocation& invocation, Exam& exam) {
   exam.prompts.erase(exam.prompts.begin(), exam.prompts.begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
-}  // namespace
-
-Exam read_exam(app::Invocation& invocation, bool need_gold) {
-  config::Settings& settings = invocation.settings();
-  const std::string file = invocation.get("questions");
+Exam whole_exam(app::Invocation& invocation, config::Settings& settings, const std::string& file, bool need_gold) {
   Exam exam{.book = read_questions(invocation, file, HalfLine::kRefuse, need_gold),
             .prompts = {},
             .variables = {},
@@ -119,8 +115,19 @@ Exam read_exam(app::Invocation& invocation, bool need_gold) {
   exam.facts.set("samples", exam.samples);
   const Json sampling = sampling_facts(settings);
   for (const auto& [key, value] : sampling.as_object()) exam.facts.set(key, value);
+  return exam;
+}
+
+}  // namespace
+
+Exam read_exam(app::Invocation& invocation, bool need_gold) {
+  Exam exam = whole_exam(invocation, invocation.settings(), invocation.get("questions"), need_gold);
   take_part(invocation, exam);
   return exam;
+}
+
+Exam read_exam(app::Invocation& invocation, config::Settings& settings, const std::filesystem::path& file) {
+  return whole_exam(invocation, settings, file.string(), true);
 }
 
 Json facts_of(const Exam& exam, const ckpt::Checkpoint& target, std::optional<int64_t> step,

@@ -27,6 +27,8 @@ struct Exam {
 // Reads --questions, --limit, --shard and applies [eval]. Golds may be absent unless `need_gold`. kData naming the
 // line, kUsage for options that contradict.
 Exam read_exam(app::Invocation& invocation, bool need_gold);
+// All of another file's questions, with golds; `settings`: [eval] is applied there.
+Exam read_exam(app::Invocation& invocation, config::Settings& settings, const std::filesystem::path& file);
 
 // Who answers: a target, with an adapter or without. `step`: of the training, where it is not what the files say.
 struct Candidate {

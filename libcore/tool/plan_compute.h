@@ -15,6 +15,7 @@ arch::Proposals proposals_of(config::Settings& settings, const arch::DraftFamily
 
 // The report of sf-shard plan, of a run with these files.
 int train_draft_plan(app::Invocation& invocation, std::string_view family);
+int train_grpo_plan(app::Invocation& invocation);
 int train_sft_plan(app::Invocation& invocation);
 // Rows, tokens and bytes, counted.
 int capture_features_plan(app::Invocation& invocation);

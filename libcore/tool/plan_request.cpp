@@ -20,6 +20,7 @@
 #include "tool/apply_schedule.h"
 #include "tool/apply_training.h"
 #include "tool/draft_settings.h"
+#include "tool/grpo_task.h"
 #include "tool/init_blocks.h"
 #include "tool/init_draft.h"
 #include "tool/memory_limit.h"
@@ -72,6 +73,20 @@ uint64_t under_way(const PlanRequest& request, const Samples& samples, uint64_t 
   if (samples.credit_bytes == 0) return static_cast<uint64_t>(request.rows) * sample_bytes;
   auto mine = static_cast<uint64_t>(2 * request.rows * plan::rounds(request.load.micro_batches, request.options.world));
   return std::min(samples.credit_bytes, mine * sample_bytes);
+}
+
+// A whole target beside the shards, its tied table once more as a packed head, and keys and values of what it decodes
+// at once.
+uint64_t sampler_bytes(const config::Settings& settings, const GrpoTask& task, Dtype compute) {
+  const arch::Decoder& model = task.decoder;
+  uint64_t bytes = 0;
+  for (const arch::Parameter& parameter : arch::describe(model).parameters)
+    bytes += tensor_bytes(numel(parameter.shape), compute);
+  if (model.tied) bytes += tensor_bytes(model.vocab * model.hidden, compute);
+  constexpr int64_t kGrain = 256;  // of a cache's capacity
+  const int64_t capacity = (task.longest + kGrain - 1) / kGrain * kGrain;
+  const int64_t cache = 2 * model.layers * model.kv_heads * capacity * model.head_dim;
+  return bytes + static_cast<uint64_t>(settings.get_int("generate.batch")) * tensor_bytes(cache, compute);
 }
 
 // What a family adds to the plan of its draft.
@@ -237,6 +252,30 @@ PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model,
   apply_adapter_dtype(settings, 2 * adapters.size());
   request.load.input_bytes = 3 * tensor_bytes(request.rows * request.width, Dtype::kI64) + plan::kAlign;
   request.load.constant_bytes = plan::rotary_bytes(model.head_dim, request.width);
+  request.work = [model, adapters, spec = request.spec, batch = plan::full_sft_batch(request.rows, request.width)](
+                     const plan::Schedule& schedule) { return plan::sft_work(model, spec, schedule, batch, adapters); };
+  return request;
+}
+
+PlanRequest grpo_request(config::Settings& settings, const GrpoTask& task, int world) {
+  const arch::Decoder& model = task.decoder;
+  const std::vector<arch::Adapter>& adapters = task.adapter.adapters();
+  PlanRequest request;
+  request.algorithm = "grpo";
+  request.spec = arch::describe_training(model, adapters);
+  request.options = apply_schedule(settings, request.spec, world);
+  request.width = task.longest;
+  request.rows = std::min(task.settings.token_budget / task.longest, task.settings.prompts * task.settings.responses);
+  const LoopSettings loop = apply_prompt_loop(settings, task.settings.prompts);
+  request.load.micro_batches =
+      (task.settings.prompts * task.settings.responses + request.rows - 1) / std::max<int64_t>(request.rows, 1);
+  request.load.checkpoints = loop.keep_checkpoints;
+  apply_algorithm(settings, "grpo", {});
+  apply_adapter_dtype(settings, 2 * adapters.size());
+  request.load.input_bytes = 7 * tensor_bytes(request.rows * request.width, Dtype::kI64) + plan::kAlign;
+  const Dtype compute = *dtype_from_config(settings.get_string("target.compute_dtype"));
+  request.load.constant_bytes = plan::rotary_bytes(model.head_dim, request.width);
+  request.load.sampler_bytes = sampler_bytes(settings, task, compute);
   request.work = [model, adapters, spec = request.spec, batch = plan::full_sft_batch(request.rows, request.width)](
                      const plan::Schedule& schedule) { return plan::sft_work(model, spec, schedule, batch, adapters); };
   return request;

@@ -156,6 +156,7 @@ std::string memory_text(const PlanReport& report) {
   row("  slots", [&](size_t r) { return memory[r].slots; });
   if (memory[0].sums > 0) row("  sums of a window", [&](size_t r) { return memory[r].sums; });
   if (request.load.constant_bytes) row("  vocabulary maps", [&](size_t) { return request.load.constant_bytes; });
+  if (request.load.sampler_bytes) row("  sampler and its caches", [&](size_t) { return request.load.sampler_bytes; });
   row("at rest", [&](size_t r) { return report.totals[r].at_rest; });
   if (request.load.evaluation_bytes)
     row("  an evaluation, at most", [&](size_t) { return request.load.evaluation_bytes; });

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "arch/decoder.h"
@@ -16,6 +17,7 @@
 #include "tool/apply_training.h"
 #include "tool/chats.h"
 #include "tool/draft_files.h"
+#include "tool/grpo_task.h"
 #include "tool/held_out.h"
 #include "tool/host_places.h"
 #include "tool/open_adapter.h"
@@ -61,25 +63,31 @@ void say_unknown(app::Invocation& invocation, const CommSettings& comm) {
     invocation.log(fmt::format("comm.interface = \"{}\" is looked for on the host of each rank", comm.interface));
 }
 
-// `request_of` for the ranks that run; the threads of a rank are part of what they agree on. `before`: what the run
-// goes on from.
-int plan_run(app::Invocation& invocation, const std::optional<ckpt::Checkpoint>& before,
-             const std::optional<stream::Contract>& contract, const RequestOf& request_of, bool streamed = false) {
+struct RunPlan {
+  std::optional<ckpt::Checkpoint> before;    // what the run goes on from
+  std::optional<stream::Contract> contract;  // of its data, where known
+  std::function<LoopSettings(config::Settings&)> loop = apply_loop;
+  bool streamed = false;
+  RequestOf request;  // for ranks of a number
+};
+
+// The plan of the ranks that run; the threads of a rank are part of what they agree on.
+int plan_run(app::Invocation& invocation, const RunPlan& run) {
   apply_device(invocation.settings());
   const RankEnv& ranks = invocation.ranks();
   say_unknown(invocation, apply_comm(invocation.settings(), ranks));
   config::Settings asked = invocation.settings();  // plan_by applies what is read ahead
-  const LoopSettings loop = apply_loop(asked);
+  const LoopSettings loop = run.loop(asked);
   bool copies = loop.checkpoint_every > 0;
-  if (contract) {
-    const Steps steps = steps_of(loop, contract->rows);
+  if (run.contract) {
+    const Steps steps = steps_of(loop, run.contract->rows);
     copies = copies && loop.checkpoint_every <= steps.run;
-    if (streamed) check_window_fits(asked, loop, *contract, ranks.world);
-    if (std::string line = last_window_line(loop, contract->rows); !line.empty()) invocation.log(line);
+    if (run.streamed) check_window_fits(asked, loop, *run.contract, ranks.world);
+    if (std::string line = last_window_line(loop, run.contract->rows); !line.empty()) invocation.log(line);
   }
-  if (before && contract) check_same_run(invocation, before->manifest(), *contract);
+  if (run.before && run.contract) check_same_run(invocation, run.before->manifest(), *run.contract);
   return plan_by(invocation, ranks.world, [&](config::Settings& settings, int world) {
-    PlanRequest request = request_of(settings, world);
+    PlanRequest request = run.request(settings, world);
     int here = world == ranks.world ? ranks.local_world : world;
     request.options.facts.push_back(fmt::format("threads {}", apply_threads(settings, "engine.threads", here)));
     request.load.ranks_here = here;
@@ -100,15 +108,16 @@ int train_draft_plan(app::Invocation& invocation, std::string_view name) {
   if (draft.files.contains("t2d")) ckpt::read_vocab_map(draft.files);
   const Data data = data_of(invocation, draft);
   const uint64_t evaluation = held_out(invocation, draft).bytes;
-  return plan_run(
-      invocation, check_run_dir(invocation), data.contract,
-      [&](config::Settings& settings, int world) {
-        PlanRequest request = draft_request(settings, family, config, draft.tied(), data.samples, world);
-        place_host_tables(request.options, places_of(draft));
-        request.load.evaluation_bytes = evaluation;
-        return request;
-      },
-      data.samples.credit_bytes > 0);
+  return plan_run(invocation, {.before = check_run_dir(invocation),
+                               .contract = data.contract,
+                               .streamed = data.samples.credit_bytes > 0,
+                               .request = [&](config::Settings& settings, int world) {
+                                 PlanRequest request =
+                                     draft_request(settings, family, config, draft.tied(), data.samples, world);
+                                 place_host_tables(request.options, places_of(draft));
+                                 request.load.evaluation_bytes = evaluation;
+                                 return request;
+                               }});
 }
 
 int train_sft_plan(app::Invocation& invocation) {
@@ -125,11 +134,33 @@ int train_sft_plan(app::Invocation& invocation) {
   if (before) check_same_adapter(*before, adapter, narrow ? "bf16" : "fp32");
   const Dtype compute = *dtype_from_config(settings.get_string("engine.compute_dtype"));
   const stream::Contract contract = sft_contract(target, encoder, shape, chats, compute);
-  return plan_run(invocation, before, contract, [&](config::Settings& asked, int world) {
-    PlanRequest request = sft_request(asked, shape, adapters, samples, world);
-    place_host_tables(request.options, places_in(target));
-    return request;
-  });
+  return plan_run(invocation,
+                  {.before = before, .contract = contract, .request = [&](config::Settings& asked, int world) {
+                     PlanRequest request = sft_request(asked, shape, adapters, samples, world);
+                     place_host_tables(request.options, places_in(target));
+                     return request;
+                   }});
+}
+
+int train_grpo_plan(app::Invocation& invocation) {
+  config::Settings& settings = invocation.settings();
+  const GrpoTask task = open_grpo(invocation);
+  const bool narrow = apply_adapter_dtype(settings, 2 * task.adapter.adapters().size());
+  const std::optional<ckpt::Checkpoint> before = check_run_dir(invocation);
+  if (before) check_same_adapter(*before, task.adapter, narrow ? "bf16" : "fp32");
+  for (const std::string& key : settings.unapplied())
+    if (key.starts_with("generate.") || key == "target.compute_dtype")
+      settings.applied(key, settings.shown(key), "the run alone", "tool");
+  return plan_run(invocation,
+                  {.before = before,
+                   .contract = task.contract,
+                   .loop = [&](config::Settings& asked) { return apply_prompt_loop(asked, task.settings.prompts); },
+                   .request =
+                       [&](config::Settings& asked, int world) {
+                         PlanRequest request = grpo_request(asked, task, world);
+                         place_host_tables(request.options, places_in(task.target));
+                         return request;
+                       }});
 }
 
 }  // namespace sf::tool

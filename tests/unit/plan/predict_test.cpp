@@ -19,8 +19,8 @@ Schedule toy(int world, bool whole_table = false) {
 
 TEST(Predict, AtRestIsTheEnginesMemoryAndWhatElseStays) {
   Schedule plan = toy(2);
-  Load load{.micro_batches = 4, .constant_bytes = 640};
-  EXPECT_EQ(totals_of(plan, load, 1).at_rest, plan.memory[1].total() + 640);
+  Load load{.micro_batches = 4, .constant_bytes = 640, .sampler_bytes = 5000};
+  EXPECT_EQ(totals_of(plan, load, 1).at_rest, plan.memory[1].total() + 640 + 5000);
 }
 
 TEST(Predict, APeakHoldsTheMicroBatchesOfTheRanksWindow) {

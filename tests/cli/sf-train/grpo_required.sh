@@ -1,0 +1,1 @@
+sf-train grpo --target t --questions q -o r
