@@ -81,8 +81,10 @@ gen::GenerateStats over_ranks(comm::Group& group, const gen::GenerateStats& mine
 std::unique_ptr<tool::AnswerRows> take_rows(app::Invocation& invocation, comm::Group& group, const AnswerTask& task,
                                             const std::filesystem::path& file) {
   std::unique_ptr<tool::AnswerRows> rows;
-  on_first_rank(group, "answers " + file.string(),
-                [&] { rows = std::make_unique<tool::AnswerRows>(file, task.job, invocation.command_line()); });
+  on_first_rank(group, "answers " + file.string(), [&] {
+    rows = std::make_unique<tool::AnswerRows>(file, task.job, invocation.command_line());
+    rows->require_only(task.keys);
+  });
   if (group.rank() > 0) rows = std::make_unique<tool::AnswerRows>(file, task.job, group.rank());
   group.barrier({"rows that are there", Deadline::after(kLook)});
   return rows;

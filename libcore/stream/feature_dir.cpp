@@ -200,9 +200,8 @@ FeatureWriter::FeatureWriter(const fs::path& dir, const Contract& contract, int 
   for (size_t i = 0; i < names.size(); ++i) {
     bool mine = names[i].starts_with(own);
     uint64_t good = 0;
-    // Whole shards were synced when they were closed; only the last one can hold what a crash left half written.
-    bool newest = mine && (i + 1 == names.size() || !names[i + 1].starts_with(own));
-    for (const Entry& entry : scan_shard(partial_ / names[i], 0, newest, good)) rows_.insert(entry.row);
+    // Every record of its own is hashed again: a shard that was whole when it was closed may have been damaged since.
+    for (const Entry& entry : scan_shard(partial_ / names[i], 0, mine, good)) rows_.insert(entry.row);
     if (mine && !fault("stream.keep_torn_tail")) fs::resize_file(partial_ / names[i], good);
     if (mine) next_shard_ = std::max(next_shard_, std::atoi(names[i].c_str() + own.size()) + 1);
   }

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 
 #include "base/error.h"
 #include "base/fault.h"
@@ -176,6 +177,16 @@ void AnswerRows::add(const Json& row) {
   write_all(fd_.get(), line + "\n", partial_);
   written_ = true;
   rows_[key_of(row)] = std::move(line);
+}
+
+void AnswerRows::require_only(const std::vector<std::string>& keys) const {
+  const std::set<std::string_view> asked(keys.begin(), keys.end());
+  for (const auto& [key, line] : rows_) {
+    SF_CHECK(asked.contains(key), Exit::kProtocol,
+             "{} holds an answer to {}, which this run does not ask for; go on with the prompts and --limit it was "
+             "begun with, remove it, or choose another -o",
+             partial_.string(), key);
+  }
 }
 
 void AnswerRows::publish(const std::vector<std::string>& order, const Json& first) {

@@ -26,6 +26,8 @@ class AnswerRows {
   // A row's key: its id, or ID/SAMPLE if it has a sample.
   bool has(const std::string& key) const { return rows_.contains(key); }
   size_t size() const { return rows_.size(); }
+  // kProtocol naming a row that was found and is not among `keys`: publishing without it would lose it.
+  void require_only(const std::vector<std::string>& keys) const;
   void add(const Json& row);  // on disk as one whole line when it returns
   // The first rank's: takes in what other ranks wrote, and removes their files. No other rank may write meanwhile.
   void take_in();

@@ -112,6 +112,26 @@ TEST(FeatureDir, ADamagedLastRecordIsNotKeptOnResume) {
   EXPECT_EQ(inspect_features(tmp / "f").rows, 10u);
 }
 
+TEST(FeatureDir, DamageInAnEarlierShardIsWrittenAgainOnResume) {
+  TemporaryDir tmp;
+  Contract contract = test_contract();
+  {
+    FeatureWriter writer(tmp / "f", contract, 0, "test");
+    fill(writer, contract, 0, 3);
+  }
+  {
+    FeatureWriter writer(tmp / "f", contract, 0, "test");  // each begins a shard of its own
+    fill(writer, contract, 3, 6);
+  }
+  fs::path shard = first_shard(tmp / "f.partial");
+  flip(shard, fs::file_size(shard) - 1);
+  FeatureWriter writer(tmp / "f", contract, 0, "test");
+  EXPECT_EQ(writer.rows(), 5u);
+  fill(writer, contract, 0, 10);
+  writer.publish();
+  EXPECT_EQ(inspect_features(tmp / "f").rows, 10u);
+}
+
 TEST(FeatureDir, ASecondWriterIsToldWhoOwnsIt) {
   TemporaryDir tmp;
   Contract contract = test_contract();

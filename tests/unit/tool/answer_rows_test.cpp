@@ -76,6 +76,17 @@ TEST_F(Rows, OfAnotherJobAreRefusedAndLeftAlone) {
   EXPECT_FALSE(std::filesystem::exists(beside(".partial")));
 }
 
+TEST_F(Rows, ThatThisRunDoesNotAskForAreNotThrownAway) {
+  {
+    AnswerRows rows(file_, kJob, "me");
+    rows.add(row("a"));
+    rows.add(row("b"));
+  }
+  AnswerRows rows(file_, kJob, "me");
+  rows.require_only({"c/0", "b/0", "a/0"});
+  EXPECT_NE(refusal([&] { rows.require_only({"a/0"}); }).find("holds an answer to b/0"), std::string::npos);
+}
+
 TEST_F(Rows, ALineThatIsNoneIsNamedByItsNumber) {
   write_atomic(beside(".partial"), begun(kJob) + row("a").dump() + "\nrubbish\n" + row("b").dump() + "\n");
   EXPECT_NE(refusal([&] { AnswerRows(file_, kJob, "me"); }).find(".partial:3:"), std::string::npos);
