@@ -179,6 +179,10 @@ std::optional<Contract> published_contract(const fs::path& dir) {
   return read_contract(dir / "contract.json").contract;
 }
 
+void check_features_begun(const fs::path& dir, const Contract& contract) {
+  begin_contract(contract, partial_of(dir), false);
+}
+
 FeatureWriter::FeatureWriter(const fs::path& dir, const Contract& contract, int writer, std::string_view who)
     : dir_(dir), partial_(partial_of(dir)), contract_(contract), writer_(writer) {
   SF_CHECK(!fs::exists(dir_), Exit::kCantCreate, "{} exists already; choose another name or remove it", dir_.string());

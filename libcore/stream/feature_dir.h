@@ -25,6 +25,8 @@ inline constexpr size_t kShardBytes = size_t{256} << 20;  // a writer begins a n
 
 // The contract of a published directory; nullopt if there is none by that name. kData: it is there but is not one.
 std::optional<Contract> published_contract(const std::filesystem::path& dir);
+// For plans, touching nothing: kProtocol naming the field if DIR.partial was begun with another contract.
+void check_features_begun(const std::filesystem::path& dir, const Contract& contract);
 
 class FeatureWriter {
  public:

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <thread>
 
 #include "base/error.h"
@@ -24,6 +25,20 @@ std::string short_text(const Json& json, std::string_view key, size_t limit) {
   return text;
 }
 
+// Where a trainer can connect to.
+std::string address(const Json& endpoint, std::string_view key) {
+  std::string text = short_text(endpoint, key, 256);
+  constexpr std::string_view kTcp = "tcp://";
+  const size_t colon = text.rfind(':');
+  const char* end = text.data() + text.size();
+  int port = 0;
+  const bool reachable = text.starts_with(kTcp) && colon > kTcp.size() &&
+                         std::from_chars(text.data() + colon + 1, end, port).ptr == end && port >= 1 && port <= 65535;
+  SF_CHECK(reachable, Exit::kData, "endpoint {}: wanted tcp://HOST:PORT with a port of 1 to 65535, found \"{}\"", key,
+           text);
+  return text;
+}
+
 Handle from_json(const Json& json) {
   SF_CHECK(json.is_object() && json.get_string("kind", "") == "stream", Exit::kData,
            "not a stream handle (kind \"stream\" wanted)");
@@ -36,7 +51,7 @@ Handle from_json(const Json& json) {
   SF_CHECK(!endpoints.empty() && endpoints.size() <= kMaxEndpoints, Exit::kData, "{} endpoints, wanted 1 to {}",
            endpoints.size(), kMaxEndpoints);
   for (const Json& item : endpoints) {
-    handle.endpoints.push_back({short_text(item, "data", 256), short_text(item, "control", 256)});
+    handle.endpoints.push_back({address(item, "data"), address(item, "control")});
   }
   handle.contract = Contract::from_json(json.at("contract"));
   std::string digest = short_text(json, "contract_digest", 64);

@@ -25,6 +25,8 @@ void refuse_all_but(std::string_view ours, std::string_view option, const fs::pa
                     const std::function<bool(std::string_view text)>& holds) {
   refuse_to_replace(file);
   std::error_code ignored;
+  SF_CHECK(!fs::is_directory(file, ignored), Exit::kCantCreate, "{} is a directory: give {} a FILE", file.string(),
+           option);
   if (!fs::is_regular_file(file, ignored) || fs::file_size(file, ignored) == 0) return;
   bool like = false;
   try {

@@ -14,6 +14,7 @@
 #include "ckpt/draft.h"
 #include "ckpt/end_ids.h"
 #include "config/apply.h"
+#include "stream/feature_dir.h"
 #include "stream/features.h"
 #include "text/chat.h"
 #include "tool/answer_rows.h"
@@ -156,6 +157,8 @@ int capture_features_plan(app::Invocation& invocation) {
   state += scale;
   uint64_t features = static_cast<uint64_t>(tokens) * (wish.names.size() * state + ids);
   uint64_t cache = static_cast<uint64_t>(longest) * bytes.cache_token;
+  if (invocation.has("output")) stream::check_features_begun(invocation.get("output"), contract);
+  if (invocation.has("handle-file")) refuse_all_but_handle(invocation.get("handle-file"));
   if (invocation.has("output"))
     apply_no_stream(invocation.settings());
   else
@@ -186,6 +189,8 @@ int capture_features_plan(app::Invocation& invocation) {
 }
 
 int answers_plan(app::Invocation& invocation) {
+  refuse_existing(invocation.get("output"));
+  require_place_for(invocation.get("output"));
   return show_answers(invocation, count_answers(invocation));
 }
 

@@ -48,8 +48,8 @@ Json grown(const Json& published, const WarmStart& start) {
   const arch::DraftFamily& to = arch::draft_family_named(start.algorithm);
   if (from.name == to.name) return published;
   SF_CHECK(from.blocks && to.blocks && start.config, Exit::kConfig,
-           "a {} draft cannot begin as a {} draft: only drafts of blocks share tensors with another family", from.name,
-           to.name);
+           "a draft of {} cannot begin as one of {}: only drafts of blocks share tensors with another family",
+           from.name, to.name);
   return start.config(from.blocks(published));
 }
 

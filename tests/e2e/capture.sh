@@ -76,6 +76,7 @@ import json
 contract = json.load(open("whole/contract.json"))
 json.dump(contract | {"present": 0, "void": 0, "shards": []}, open("torn.partial/contract.json", "w"))
 P
+  for how in --plan ''; do expect 76 "${capture[@]}" --data chats.jsonl --set capture.feature_dtype=fp8 $how -o torn; says feature_dtype; done
   expect 0 "${capture[@]}" --data chats.jsonl -o torn
   diff <(sf-capture inspect whole --rows | sed 's/^position [0-9]* //' | sort) <(sf-capture inspect torn --rows | sed 's/^position [0-9]* //' | sort) >diff.out ||
     { head diff.out; die "cut at $cut bytes, the rows are others"; }
@@ -90,11 +91,17 @@ done
 [ -d killed ] || expect 0 "${capture[@]}" --data many.jsonl -o killed
 diff <(sf-capture inspect never-killed --rows | sed 's/^position [0-9]* //' | sort) <(sf-capture inspect killed --rows | sed 's/^position [0-9]* //' | sort) >/dev/null || die "killed three times, the rows are others"
 
+for how in --plan ''; do expect 73 "${capture[@]}" --data chats.jsonl --handle-file target $how; says "is a directory"; done
+
 # The target's own answers: equal bytes whatever the batch, a kill and the same line again; each row says how it was drawn.
 head -n 6 chats.jsonl >prompts.jsonl
 again=(sf-capture regenerate --target target --prompts prompts.jsonl --set generate.max_new_tokens=12 --set generate.temperature=0.8 --set generate.top_k=20)
 for batch in 1 4; do expect 0 "${again[@]}" --set generate.batch=$batch -o answers$batch.jsonl; done
 cmp answers1.jsonl answers4.jsonl || die "the batch changed the answers"
+for how in --plan ''; do
+  expect 73 "${again[@]}" $how -o answers1.jsonl
+  expect 73 "${again[@]}" $how -o nowhere/answers.jsonl
+done
 python3 - <<'P' || die "a row does not say how it was drawn"
 import json
 for line in open("answers1.jsonl"):

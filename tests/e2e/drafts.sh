@@ -151,7 +151,7 @@ P
 expect 65 sf-init draft dflash --target target --from odd -o never
 says "have another shape than config.json's: layers.0.mlp.gate_proj.weight is ["
 expect 78 sf-init draft peagle --target target --from exported-sliding-hf -o never
-says "a dflash draft cannot begin as a peagle draft"
+says "a draft of dflash cannot begin as one of peagle"
 expect 65 sf-train dflash -c run.toml --draft exported-sliding-hf --from states -o never
 says "sf-init draft ALGORITHM --from exported-sliding-hf"
 

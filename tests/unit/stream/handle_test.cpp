@@ -49,6 +49,17 @@ TEST(HandleLine, WhatIsNotAHandleIsRefusedWithItsStatus) {
   EXPECT_EQ(code_of([&] { Handle::parse(std::string(kMaxHandleBytes + 1, ' '), "t"); }), Exit::kData);
 }
 
+TEST(HandleLine, AnAddressNobodyCanConnectToIsRefusedBeforeItIsWaitedFor) {
+  for (const char* address : {"", "http://x", "tcp://", "tcp://:5", "tcp://h", "tcp://h:", "tcp://h:0", "tcp://h:65536",
+                              "tcp://h:-1", "tcp://h:5x", "ipc:///tmp/x"}) {
+    Handle handle = test_handle();
+    handle.endpoints = {{address, "tcp://127.0.0.1:2"}};
+    std::string message;
+    EXPECT_EQ(code_of([&] { Handle::parse(handle.line(), "t"); }, &message), Exit::kData) << address;
+    EXPECT_NE(message.find("tcp://HOST:PORT"), std::string::npos) << message;
+  }
+}
+
 class Pipe {
  public:
   Pipe() {
