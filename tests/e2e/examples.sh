@@ -18,6 +18,7 @@ sf-shard export target --to hf -o model-hf >/dev/null 2>../err || { cat ../err; 
 sf-shard export run/latest --to sglang -o run-step100 >/dev/null 2>../err || { cat ../err; die run-step100; }
 cp run-step100/config.json eagle3.json
 cp -r "$here/../../man/examples/aime" .
+for i in 1 2 3 4 5 6; do echo "{\"id\":\"s$i\",\"question\":\"the cat and $i\",\"answer\":\"$i\"}"; done >sums.jsonl
 mkdir verdicts
 for step in 0 150; do
   sf-eval score aime/answers.jsonl --questions aime/questions.jsonl --step $step -o step$step.jsonl >/dev/null 2>../err ||
