@@ -19,6 +19,7 @@ sf-shard export run/latest --to sglang -o run-step100 >/dev/null 2>../err || { c
 cp run-step100/config.json eagle3.json
 cp -r "$here/../../man/examples/aime" .
 for i in 1 2 3 4 5 6; do echo "{\"id\":\"s$i\",\"question\":\"the cat and $i\",\"answer\":\"$i\"}"; done >sums.jsonl
+sed 's/"s/"h/; s/cat and/other cat and/' sums.jsonl >held.jsonl
 mkdir verdicts
 for step in 0 150; do
   sf-eval score aime/answers.jsonl --questions aime/questions.jsonl --step $step -o step$step.jsonl >/dev/null 2>../err ||
