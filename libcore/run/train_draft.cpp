@@ -57,17 +57,10 @@ std::set<std::string> tables_of(const DraftFiles& draft, const arch::ModelSpec& 
 train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const DraftFiles& draft,
                                             const DraftAlgorithm& algorithm, const stream::Contract& contract,
                                             const tool::LoopSettings& loop) {
-  train::CheckpointOptions options{.run_dir = invocation.get("output"),
-                                   .model_config = draft.files.config(),
-                                   .buffers = algorithm.buffers(),
-                                   .also_frozen = algorithm.also_frozen(),
-                                   .contract = contract.to_json(),
-                                   .config = invocation.settings().resolved(),
-                                   .numerics = numerics(invocation)};
-  options.seed = loop.seed;
-  options.deadline_s = invocation.settings().get_float("engine.call_deadline_s");
-  options.keep = loop.keep_checkpoints;
-  if (loop.best != "none") options.best = loop.best;
+  train::CheckpointOptions options = checkpoints_of_run(invocation, contract, loop);
+  options.model_config = draft.files.config();
+  options.buffers = algorithm.buffers();
+  options.also_frozen = algorithm.also_frozen();
   options.extra = draft.files.manifest().extra;
   options.buffer_records = ckpt::buffer_records(algorithm.spec());
   return options;

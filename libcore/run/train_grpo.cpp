@@ -307,14 +307,7 @@ class GrpoRun {
 
 train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const tool::GrpoTask& task,
                                             const tool::LoopSettings& loop) {
-  train::CheckpointOptions options{.run_dir = invocation.get("output"),
-                                   .contract = task.contract.to_json(),
-                                   .config = invocation.settings().resolved(),
-                                   .numerics = numerics(invocation)};
-  options.seed = loop.seed;
-  options.deadline_s = invocation.settings().get_float("engine.call_deadline_s");
-  options.keep = loop.keep_checkpoints;
-  if (loop.best != "none") options.best = loop.best;
+  train::CheckpointOptions options = checkpoints_of_run(invocation, task.contract, loop);
   as_adapter(task.target, task.encoder, task.adapter, options);
   return options;
 }

@@ -51,15 +51,8 @@ Model open_model(app::Invocation& invocation) {
 train::CheckpointOptions checkpoint_options(app::Invocation& invocation, const Model& model,
                                             const arch::ModelSpec& spec, const stream::Contract& contract,
                                             const tool::LoopSettings& loop) {
-  train::CheckpointOptions options{.run_dir = invocation.get("output"),
-                                   .model_config = model.files.config(),
-                                   .contract = contract.to_json(),
-                                   .config = invocation.settings().resolved(),
-                                   .numerics = numerics(invocation)};
-  options.seed = loop.seed;
-  options.deadline_s = invocation.settings().get_float("engine.call_deadline_s");
-  options.keep = loop.keep_checkpoints;
-  if (loop.best != "none") options.best = loop.best;
+  train::CheckpointOptions options = checkpoints_of_run(invocation, contract, loop);
+  options.model_config = model.files.config();
   if (model.adapter) {
     as_adapter(model.files, model.encoder, *model.adapter, options);
     return options;

@@ -165,6 +165,19 @@ Json numerics(app::Invocation& invocation) {
   return facts.set("build", std::move(info));
 }
 
+train::CheckpointOptions checkpoints_of_run(app::Invocation& invocation, const stream::Contract& contract,
+                                            const tool::LoopSettings& loop) {
+  train::CheckpointOptions options{.run_dir = invocation.get("output"),
+                                   .contract = contract.to_json(),
+                                   .config = invocation.settings().resolved(),
+                                   .numerics = numerics(invocation)};
+  options.seed = loop.seed;
+  options.deadline_s = invocation.settings().get_float("engine.call_deadline_s");
+  options.keep = loop.keep_checkpoints;
+  if (loop.best != "none") options.best = loop.best;
+  return options;
+}
+
 tool::Samples samples_of(app::Invocation& invocation, const stream::Contract& contract) {
   bool lies_here = tool::lies_in_directory(invocation.all("from"));
   auto credit = static_cast<uint64_t>(invocation.settings().get_int("stream.credit_mib")) << 20;

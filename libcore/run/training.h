@@ -64,6 +64,9 @@ uint64_t sample_bytes(const tool::Samples& samples, const stream::Contract& cont
                       const train::LoopOptions& options);
 // Threads, instruction set, library versions and device that bits depend on.
 Json numerics(app::Invocation& invocation);
+// What every run says of its checkpoints; the model's config, buffers and adapter are its verb's to add.
+train::CheckpointOptions checkpoints_of_run(app::Invocation& invocation, const stream::Contract& contract,
+                                            const tool::LoopSettings& loop);
 
 // Metrics file, log lines and progress of rank 0; every rank's spans; the verb's ending on all. Outlives the loop.
 class RunReport {
