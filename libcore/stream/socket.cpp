@@ -18,11 +18,13 @@ namespace sf::stream {
 namespace {
 
 constexpr int kHandshakeMs = 5000;
+// ZeroMQ's limit counts what encryption adds to a message as well: CurveZMQ (RFC 26) 33 bytes.
+constexpr size_t kSealBytes = 64;
 
 void set_limits(zmq::socket_t& socket, int linger_ms) {
   socket.set(zmq::sockopt::linger, linger_ms);
   socket.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
-  socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kChunkBytes));
+  socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kChunkBytes + kSealBytes));
   socket.set(zmq::sockopt::sndhwm, 0);  // credit bounds bytes; a full queue here would block heartbeats
   socket.set(zmq::sockopt::rcvhwm, 0);
   socket.set(zmq::sockopt::reconnect_ivl, 50);

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <cstring>
 #include <zmq.hpp>
 
 #include "base/file.h"
@@ -206,6 +207,23 @@ TEST(Encrypted, OnLoopbackOnlyIfAsked) {
   ProducerThread producer(options, rows_of(contract));
   auto source = StreamSource::connect(producer.handle(), quick_trainer());
   EXPECT_EQ(source->get(1, soon()).position, 1u);
+  source->finish();
+}
+
+TEST(Encrypted, AFullChunkArrives) {
+  Contract contract = test_contract();
+  ProducerOptions options = quick_producer(contract);
+  options.encrypt = true;
+  ProducerThread producer(options, [&](uint64_t position) {
+    Sample sample = test_sample(contract, position);
+    HostTensor large(Dtype::kU8, {static_cast<int64_t>(kChunkBytes) + 1});
+    std::memset(large.data(), 0x5a, large.bytes());
+    sample.tensors.push_back({"large", std::move(large)});
+    return sample;
+  });
+  auto source = StreamSource::connect(producer.handle(), quick_trainer());
+  source->want(std::vector<uint64_t>{1});
+  EXPECT_EQ(source->get(1, soon()).at("large").bytes(), kChunkBytes + 1);
   source->finish();
 }
 
