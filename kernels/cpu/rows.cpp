@@ -56,6 +56,10 @@ void soft_loss(const SoftLoss& op, SoftRow* out, const Parallel& parallel) {
   pieces(parallel, op.rows, op.width, 1, [&](size_t b, size_t e) { table().soft_loss(op, out, b, e); });
 }
 
+void distance_loss(const DistanceLoss& op, DistanceRow* out, const Parallel& parallel) {
+  pieces(parallel, op.rows, op.width, 1, [&](size_t b, size_t e) { table().distance_loss(op, out, b, e); });
+}
+
 void label_loss(const LabelLoss& op, LabelRow* seen, const Parallel& parallel) {
   pieces(parallel, op.rows, op.width, 1, [&](size_t b, size_t e) { table().label_loss(op, seen, b, e); });
 }

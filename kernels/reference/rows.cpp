@@ -120,6 +120,36 @@ void soft_loss(const SoftLoss& op, SoftRow* out) {
   }
 }
 
+void distance_loss(const DistanceLoss& op, DistanceRow* out) {
+  for (size_t r = 0; r < op.rows; ++r) {
+    auto z = [&](size_t i) { return static_cast<double>(op.z[r * op.width + i]); };
+    auto t = [&](size_t i) { return op.t ? static_cast<double>(op.t[r * op.width + i]) : 0; };
+    const size_t label = static_cast<size_t>(op.label[r]);
+    size_t best = 0, best_t = 0;
+    double z_total = 0, t_total = 0, l1 = 0, mean = 0;
+    for (size_t i = 0; i < op.width; ++i) {
+      if (z(i) > z(best)) best = i;
+      if (t(i) > t(best_t)) best_t = i;
+      z_total += std::exp(z(i)), t_total += std::exp(t(i));
+    }
+    auto p = [&](size_t i) { return std::exp(z(i)) / z_total; };
+    auto q = [&](size_t i) { return op.t ? std::exp(t(i)) / t_total : p(i); };
+    auto side = [&](size_t i) { return p(i) > q(i) ? 1.0 : p(i) < q(i) ? -1.0 : 0.0; };
+    for (size_t i = 0; i < op.width; ++i) l1 += std::fabs(p(i) - q(i)), mean += p(i) * side(i);
+    const double nll = std::log(z_total) - z(label), of_l1 = op.t ? op.l1_weight[r] : 0;
+    out[r] = DistanceRow{static_cast<float>(op.nll_weight[r] * nll + of_l1 * l1), static_cast<float>(nll),
+                         static_cast<float>(l1), static_cast<float>(p(best)),
+                         op.t ? static_cast<float>(q(best_t)) : 0, static_cast<int32_t>(best),
+                         static_cast<int32_t>(best_t)};
+    std::vector<float> gradient;
+    for (size_t i = 0; i < op.width; ++i) {
+      const double slope = op.nll_weight[r] * (p(i) - (i == label)) + of_l1 * p(i) * (side(i) - mean);
+      gradient.push_back(static_cast<float>(slope));
+    }
+    for (size_t i = 0; i < op.width && op.gradient; ++i) put(op.type, op.z + r * op.width, i, gradient[i]);
+  }
+}
+
 void label_loss(const LabelLoss& op, LabelRow* seen) {
   for (size_t r = 0; r < op.rows; ++r) {
     LabelRow& row = seen[r];

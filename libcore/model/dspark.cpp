@@ -5,9 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/sigmoid.h>
-#include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
@@ -17,6 +15,7 @@
 #include <string>
 
 #include "ops/linear.h"
+#include "ops/linear_distance.h"
 #include "tensor/device.h"
 
 namespace sf::model {
@@ -32,21 +31,18 @@ class Head {
     at::Tensor before;  // of every slot: the token before its label
     if (d_.rank > 0)
       before = at::embedding(p_.at("markov_head.markov_w1.weight"), tensor::beside(in_.at("token_ids"), states));
-    at::Tensor h = tensor::select(states, 0, slots);
-    std::vector<at::Tensor> rows{h, tensor::beside(in_.at("label_ids"), h)}, whole{p_.at(arch::kTargetHead)};
-    if (d_.rank > 0) {
-      rows.push_back(tensor::select(bias_input(states, before), 0, slots));
-      whole.push_back(p_.at("markov_head.markov_w2.weight"));
-    }
-    if (o_.asks_teacher()) rows.push_back(tensor::beside(teacher_states(), h));
-    bool biased = d_.rank > 0, teacher = o_.asks_teacher();
-    std::vector<at::Tensor> judged =
-        in_slices(rows, whole, o_.slice, [=](const std::vector<at::Tensor>& r, const std::vector<at::Tensor>& w) {
-          return judge(r, w, biased, teacher);
-        });
+    const at::Tensor h = tensor::select(states, 0, slots), labels = in_.at("label_ids");
+    std::vector<ops::LogitPart> parts{{h, p_.at(arch::kTargetHead)}};
+    if (d_.rank > 0)
+      parts.push_back({tensor::select(bias_input(states, before), 0, slots), p_.at("markov_head.markov_w2.weight")});
+    const at::Tensor weights = in_.at("slot_weights").index_select(0, in_.at("label_offsets"));
+    const ops::LinearDistance judged =
+        ops::linear_distance(parts, {labels, weights.mul(o_.ce_alpha), weights.mul(o_.l1_alpha),
+                                     o_.asks_teacher() ? tensor::beside(teacher_states(), h) : at::Tensor()});
     at::Tensor confidence;
-    if (d_.confidence) confidence = confidence_of(h, before.defined() ? tensor::select(before, 0, slots) : before);
-    return sum_up(judged[0], judged[1], judged[2], confidence);
+    if (d_.confidence)
+      confidence = tensor::on_host(confidence_of(h, before.defined() ? tensor::select(before, 0, slots) : before));
+    return sum_up(judged, weights, confidence);
   }
 
  private:
@@ -84,47 +80,29 @@ class Head {
     return states.reshape({-1, states.size(2)}).index_select(0, rows);
   }
 
-  // Per label: CE, L1 (both differentiable) and the columns of measures below.
-  static std::vector<at::Tensor> judge(const std::vector<at::Tensor>& rows, const std::vector<at::Tensor>& whole,
-                                       bool biased, bool teacher) {
-    at::Tensor z = ops::linear(rows[0], whole[0]).to(at::kFloat);
-    if (biased) z = z.add(ops::linear(rows[2], whole[1]).to(at::kFloat));
-    at::Tensor log_p = at::log_softmax(z, 1), labels = rows[1].unsqueeze(1), best = z.argmax(1);
-    at::Tensor ce = log_p.gather(1, labels).squeeze(1).neg(), l1 = at::zeros_like(ce);
-    at::Tensor correct = best.eq(rows[1]), agreement = at::zeros_like(ce).detach(), top = agreement;
-    at::Tensor p = log_p.exp();
-    if (teacher) {
-      at::Tensor q = at::softmax(ops::linear(rows.back(), whole[0]).to(at::kFloat), 1).detach();
-      l1 = p.sub(q).abs().sum(1);
-      agreement = q.argmax(1).eq(best).to(at::kFloat);
-      top = q.amax(1);
-    }
-    at::Tensor measures =
-        at::stack({correct.to(at::kFloat), agreement, top, teacher ? p.amax(1).detach() : agreement}, 1);
-    return {ce, l1, measures.detach()};
-  }
-
   at::Tensor confidence_of(const at::Tensor& h, const at::Tensor& e) const {
     at::Tensor read = d_.confidence_with_markov ? at::cat({h, e}, 1) : h;
     return project(read, "confidence_head.proj").to(at::kFloat).squeeze(1);
   }
 
-  Tensors sum_up(const at::Tensor& ce, const at::Tensor& l1, const at::Tensor& measures,
-                 const at::Tensor& confidence) const {
-    at::Tensor accepted = l1.detach().mul(-0.5).add(1).clamp(0, 1), bce = at::zeros_like(ce).detach(), distance = bce;
+  Tensors sum_up(const ops::LinearDistance& judged, const at::Tensor& weights, const at::Tensor& confidence) const {
+    const at::Tensor &ce = judged.nll, &l1 = judged.l1;
+    const at::Tensor accepted = l1.mul(-0.5).add(1).clamp(0, 1);
+    at::Tensor bce = at::zeros_like(ce), distance = bce, loss = judged.loss;
     if (confidence.defined() && o_.confidence_alpha != 0) {
       bce = at::binary_cross_entropy_with_logits(confidence, accepted, {}, {}, 0);
       distance = at::sigmoid(confidence.detach()).sub(accepted).abs();
+      loss = loss.add(tensor::beside(bce.mul(weights).sum().mul(o_.confidence_alpha), loss));
     }
-    at::Tensor each = ce.mul(o_.ce_alpha).add(l1.mul(o_.l1_alpha)).add(bce.mul(o_.confidence_alpha));
-    at::Tensor weighted =
-        each.mul(tensor::beside(in_.at("slot_weights").index_select(0, in_.at("label_offsets")), each));
-    at::Tensor columns = at::stack({ce, measures.select(1, 0), l1, bce, distance, measures.select(1, 1),
-                                    measures.select(1, 2), measures.select(1, 3), accepted, weighted},
-                                   1)
-                             .detach()
-                             .contiguous();
-    return {{"loss", weighted.sum()}, {"slot_sums", by_slot(tensor::on_host(columns))}};
+    const at::Tensor each = ce.mul(o_.ce_alpha).add(l1.mul(o_.l1_alpha)).add(bce.detach().mul(o_.confidence_alpha));
+    const at::Tensor correct = judged.argmax.eq(in_.at("label_ids")).to(at::kFloat);
+    at::Tensor agreement = at::zeros_like(ce), top = agreement;
+    if (o_.asks_teacher()) agreement = judged.argmax.eq(judged.teacher_argmax).to(at::kFloat), top = judged.top;
+    const at::Tensor columns =
+        at::stack({ce, correct, l1, bce, distance, agreement, judged.teacher_top, top, accepted, each.mul(weights)}, 1)
+            .detach()
+            .contiguous();
+    return {{"loss", loss}, {"slot_sums", by_slot(columns)}};
   }
 
   // Labels of a block are its first slots, in order: a product of acceptances runs along them.

@@ -5,13 +5,11 @@
 
 #include "arch/dspark.h"
 #include "model/block_backbone.h"
-#include "model/slices.h"
 
 namespace sf::model {
 
 struct DsparkOptions {
   double ce_alpha = 0.1, l1_alpha = 0.9, confidence_alpha = 1;
-  int64_t slice = kSliceRows;
 
   bool asks_teacher() const { return l1_alpha != 0 || confidence_alpha != 0; }
 };

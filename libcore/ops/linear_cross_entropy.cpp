@@ -32,15 +32,15 @@ LinearCrossEntropy linear_cross_entropy(const at::Tensor& x, const at::Tensor& w
   if (plain_for(x)) return plain::linear_cross_entropy(x, w, labels, weight);
   const bool graph = at::GradMode::is_enabled();
   std::vector<kernels::HardRow> rows(static_cast<size_t>(x.size(0)));
-  const HeadGradients gradients = head_by_blocks(
-      x.detach().contiguous(), w.detach().contiguous(), graph && x.requires_grad(), graph && w.requires_grad(),
-      [&](int64_t row, int64_t count, float* z, bool gradient) {
-        kernels::HardLoss op;
-        op.rows = static_cast<size_t>(count), op.width = static_cast<size_t>(w.size(0));
-        op.z = z, op.label = labels.const_data_ptr<int64_t>() + row, op.weight = weight.const_data_ptr<float>() + row;
-        op.gradient = gradient, op.type = type_of(x);
-        kernels::hard_loss(op, rows.data() + row, parallel());
-      });
+  const HeadPart part{x.detach().contiguous(), w.detach().contiguous(), graph && x.requires_grad(),
+                      graph && w.requires_grad()};
+  const HeadGradients gradients = head_by_blocks({part}, [&](int64_t row, int64_t count, float* z, bool gradient) {
+    kernels::HardLoss op;
+    op.rows = static_cast<size_t>(count), op.width = static_cast<size_t>(w.size(0));
+    op.z = z, op.label = labels.const_data_ptr<int64_t>() + row, op.weight = weight.const_data_ptr<float>() + row;
+    op.gradient = gradient, op.type = type_of(x);
+    kernels::hard_loss(op, rows.data() + row, parallel());
+  })[0];
   LinearCrossEntropy out{{}, at::empty({x.size(0)}, at::kFloat), at::empty({x.size(0)}, at::kLong)};
   double total = 0;
   for (int64_t i = 0; i < x.size(0); ++i) {

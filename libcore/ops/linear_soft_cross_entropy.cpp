@@ -109,8 +109,9 @@ LinearSoftCrossEntropy linear_soft_cross_entropy(const at::Tensor& x, const at::
                                order.teacher.const_data_ptr<int64_t>()[x.size(0) - 1] < teacher.states.size(0)));
   const bool graph = at::GradMode::is_enabled();
   SoftJudge judge(teacher, order, weight.index_select(0, order.from), type_of(x));
-  HeadGradients gradients = head_by_blocks(x.detach().index_select(0, order.from), w.detach().contiguous(),
-                                           graph && x.requires_grad(), graph && w.requires_grad(), std::ref(judge));
+  const HeadPart part{x.detach().index_select(0, order.from), w.detach().contiguous(), graph && x.requires_grad(),
+                      graph && w.requires_grad()};
+  HeadGradients gradients = head_by_blocks({part}, std::ref(judge))[0];
   if (gradients.x.defined()) gradients.x = at::empty_like(gradients.x).index_copy_(0, order.from, gradients.x);
   LinearSoftCrossEntropy out = in_callers_order(judge.found(), order, teacher.lse.defined());
   out.loss = carry(x, w, out.loss, gradients);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "ops/linear_cross_entropy.h"
+#include "ops/linear_distance.h"
 #include "ops/linear_soft_cross_entropy.h"
 #include "ops/rope.h"
 #include "tensor/tensor.h"
@@ -28,6 +29,8 @@ LinearCrossEntropy linear_cross_entropy(const at::Tensor& x, const at::Tensor& w
                                         const at::Tensor& weight);
 LinearSoftCrossEntropy linear_soft_cross_entropy(const at::Tensor& x, const at::Tensor& w, const SoftTeacher& teacher,
                                                  const at::Tensor& weight);
+
+LinearDistance linear_distance(const std::vector<LogitPart>& parts, const DistanceJudge& judge);
 
 // What a row has seen of the vocabulary so far, as in kernels::LabelRow; [R] each.
 struct LabelRows {

@@ -62,26 +62,33 @@ int64_t ShadowOps::head_block(int64_t rows, int64_t vocab) {
 }
 
 // ops/head_blocks.h; `judge` is what looks at a block's logits.
-std::pair<Shade, Shade> ShadowOps::head_by_blocks(const Shade& x, const Shade& table,
-                                                  const std::function<void()>& judge) {
-  int64_t n = x.shape[0], width = x.shape[1], vocab = table.shape[0];
-  Dtype type = x.type;
-  bool wide = type == Dtype::kF32, dx = x.needs_gradient(), dw = table.needs_gradient();
-  int64_t some = head_block(n, vocab);
-  bool many = n > some;
-  Shade x_gradient, table_gradient;
-  if (dx) x_gradient = tape_.make({n, width}, type);
-  if (dw) table_gradient = tape_.make({vocab, width}, type);
-  Shade logits = tape_.make({some, vocab}, Dtype::kF32);
-  Shade panels = tape_.make({std::max(packed(kColumns, width, type), packed(width, kColumns, type))}, type);
-  Shades work;
-  if (dx || dw) work.push_back(tape_.make({n, width}, Dtype::kF32));
-  if (dw && !wide && many) work.push_back(tape_.make({vocab, width}, Dtype::kF32));
+Shades ShadowOps::head_by_blocks(const std::vector<std::pair<Shade, Shade>>& parts,
+                                 const std::function<void()>& judge) {
+  const int64_t n = parts[0].first.shape[0], vocab = parts[0].second.shape[0], some = head_block(n, vocab);
+  const Dtype type = parts[0].first.type;
+  const bool narrow = type != Dtype::kF32, many = n > some;
+  Shades gradients, work;
+  for (const auto& [x, table] : parts) {
+    gradients.push_back(x.needs_gradient() ? tape_.make(x.shape, type) : Shade{});
+    gradients.push_back(table.needs_gradient() ? tape_.make(table.shape, type) : Shade{});
+  }
+  work.push_back(tape_.make({some, vocab}, Dtype::kF32));
+  int64_t panels = 0;
+  for (const auto& [x, table] : parts) {
+    const int64_t width = x.shape[1];
+    panels = std::max({panels, packed(kColumns, width, type), packed(width, kColumns, type)});
+    if (x.needs_gradient() || table.needs_gradient()) work.push_back(tape_.make({n, width}, Dtype::kF32));
+    if (table.needs_gradient() && narrow && many) work.push_back(tape_.make(table.shape, Dtype::kF32));
+  }
+  work.push_back(tape_.make({panels}, type));
   judge();
-  if (dx) work.push_back(tape_.make({some, width}, Dtype::kF32));
-  if (dw) work.push_back(tape_.make({packed(width, some, type)}, type));
+  for (const auto& [x, table] : parts) {
+    const int64_t width = x.shape[1];
+    if (x.needs_gradient()) work.push_back(tape_.make({some, width}, Dtype::kF32));
+    if (table.needs_gradient()) work.push_back(tape_.make({packed(width, some, type)}, type));
+  }
   if (many) judge();
-  return {x_gradient, table_gradient};
+  return gradients;
 }
 
 Shade ShadowOps::linear_soft_cross_entropy(const Shade& x, const Shade& table, int64_t teacher_width,
@@ -92,30 +99,43 @@ Shade ShadowOps::linear_soft_cross_entropy(const Shade& x, const Shade& table, i
   Shade from = tape_.make({n}, Dtype::kI64), of = tape_.make({n}, Dtype::kI64), weights = tape_.make({n}, Dtype::kF32);
   Shade ordered = tape_.make(x.shape, type);
   ordered.node = x.node;
-  auto [x_gradient, table_gradient] = head_by_blocks(ordered, table, [&] {
+  Shades gradients = head_by_blocks({{ordered, table}}, [&] {
     Shade states = tape_.make({teachers, teacher_width}, type),
           panels = tape_.make({packed(kColumns, teacher_width, type)}, type);
     Shade logits = tape_.make({teachers, vocab}, Dtype::kF32);
   });
   ordered = {};
-  if (x_gradient.memory) x_gradient = tape_.make(x.shape, type);
+  if (gradients[0].memory) gradients[0] = tape_.make(x.shape, type);
   Shade nll = tape_.make({n}, Dtype::kF32), argmax = tape_.make({n}, Dtype::kI64),
         accepted = tape_.make({n}, Dtype::kF32);
   Shades out{tape_.make({}, Dtype::kF32)};
-  tape_.record(out, {x, table}, [x_gradient, table_gradient](const Shades&) -> Shades {
-    return {x_gradient, table_gradient};
+  tape_.record(out, {x, table}, [gradients](const Shades&) { return gradients; });
+  return out[0];
+}
+
+Shade ShadowOps::linear_distance(const std::vector<std::pair<Shade, Shade>>& parts, bool teacher) {
+  const auto& [x, table] = parts[0];
+  const int64_t n = x.shape[0], vocab = table.shape[0];
+  Shades gradients = head_by_blocks(parts, [&] {
+    if (!teacher) return;
+    Shade panels = tape_.make({packed(kColumns, x.shape[1], x.type)}, x.type);
+    Shade logits = tape_.make({head_block(n, vocab), vocab}, Dtype::kF32);
   });
+  Shades told, inputs;
+  for (int i = 0; i < 4; ++i) told.push_back(tape_.make({n}, Dtype::kF32));
+  for (int i = 0; i < 2; ++i) told.push_back(tape_.make({n}, Dtype::kI64));
+  for (const auto& [rows, head] : parts) inputs.insert(inputs.end(), {rows, head});
+  Shades out{tape_.make({}, Dtype::kF32)};
+  tape_.record(out, inputs, [gradients](const Shades&) { return gradients; });
   return out[0];
 }
 
 Shade ShadowOps::linear_cross_entropy(const Shade& x, const Shade& table) {
   int64_t n = x.shape[0];
-  auto [x_gradient, table_gradient] = head_by_blocks(x, table, [] {});
+  Shades gradients = head_by_blocks({{x, table}}, [] {});
   Shade nll = tape_.make({n}, Dtype::kF32), argmax = tape_.make({n}, Dtype::kI64);
   Shades out{tape_.make({}, Dtype::kF32)};
-  tape_.record(out, {x, table}, [x_gradient, table_gradient](const Shades&) -> Shades {
-    return {x_gradient, table_gradient};
-  });
+  tape_.record(out, {x, table}, [gradients](const Shades&) { return gradients; });
   return out[0];
 }
 

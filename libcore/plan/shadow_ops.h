@@ -39,6 +39,8 @@ class ShadowOps {
   static int64_t head_block(int64_t rows, int64_t vocab);          // rows whose logits live at a time
   // [N, H], [V, H] -> scalar; of the teacher's states, [L, Ht], a block asks `teachers` at most.
   Shade linear_soft_cross_entropy(const Shade& x, const Shade& table, int64_t teacher_width, int64_t teachers);
+  // x and table of each part -> scalar; the teacher asks the first part's table.
+  Shade linear_distance(const std::vector<std::pair<Shade, Shade>>& parts, bool teacher);
   Shade acceptance(const Shade& logits, const Shade& teacher);  // [N, V] each -> F32 [N]
 
   Shade index_select(const Shade& x, int64_t rows);             // dim 0; saves an index
@@ -75,8 +77,8 @@ class ShadowOps {
   Shades in_slices(const Shades& rows, const Shades& whole, int64_t slice, const ShadowFunction& f);
 
  private:
-  // Gradients of x and the table.
-  std::pair<Shade, Shade> head_by_blocks(const Shade& x, const Shade& table, const std::function<void()>& judge);
+  // Of each part's x and table the gradients, one after the other.
+  Shades head_by_blocks(const std::vector<std::pair<Shade, Shade>>& parts, const std::function<void()>& judge);
   Shade product(int64_t m, int64_t n, int64_t k, Dtype type);
   Shade prepared(const Shade& x);
   Shade attend(const Shades& inputs);

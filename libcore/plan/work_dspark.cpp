@@ -27,23 +27,23 @@ class DsparkWork {
     const int64_t labels = run_.batch.labels, slots = states.shape[0];
     Shade before;
     if (d_.rank > 0) before = ops_.embedding(p.at("markov_head.markov_w1.weight"), {slots});
-    Shade h = ops_.index_select(states, labels);
-    Shades rows{h}, whole{p.at(arch::kTargetHead)};
-    if (d_.rank > 0) {
-      rows.push_back(ops_.index_select(bias_input(p, states, before), labels));
-      whole.push_back(p.at("markov_head.markov_w2.weight"));
-    }
-    if (terms_.teacher) rows.push_back(chain_.tape().make({labels, d_.hidden}, states.type));
-    Shades judged = ops_.in_slices(rows, whole, kSlice, [this](const Shades& given) { return judge(given); });
-    Shades sums{judged[0], judged[1]};
+    const Shade h = ops_.index_select(states, labels);
+    std::vector<std::pair<Shade, Shade>> parts{{h, p.at(arch::kTargetHead)}};
+    if (d_.rank > 0)
+      parts.push_back({ops_.index_select(bias_input(p, states, before), labels), p.at("markov_head.markov_w2.weight")});
+    Shade teacher;
+    if (terms_.teacher) teacher = chain_.tape().make({labels, d_.hidden}, states.type);
+    Shade loss = ops_.linear_distance(parts, terms_.teacher);
+    parts.clear(), teacher = {};
     if (d_.confidence) {
       Shade read = h;
       if (d_.confidence_with_markov)
         read = ops_.joined({h, ops_.index_select(before, labels)}, {labels, d_.hidden + d_.rank});
       Shade sure = ops_.wide(project(p, read, "confidence_head.proj"));
-      if (terms_.confidence) sums.push_back(ops_.from_input(sure));
+      if (terms_.confidence) loss = ops_.add(loss, ops_.summed(ops_.scaled(ops_.from_input(sure))));
     }
-    return chain_.sum_up(sums, kSums);
+    Shade columns = chain_.tape().make({labels, kSums}, Dtype::kF32);
+    return {{"loss", loss}, {"slot_sums", chain_.tape().make({d_.block, kSums}, Dtype::kF64)}};
   }
 
   Shade bias_input(const NamedShades& p, const Shade& h, const Shade& e) {
@@ -66,23 +66,7 @@ class DsparkWork {
     return ops_.joined(outs, e.shape);
   }
 
-  // rows: states, then what biases them and the teacher's states, if asked; whole: the head, then the bias's.
-  Shades judge(const Shades& given) {
-    const int64_t n = given[0].shape[0];
-    const size_t rows = 1 + (d_.rank > 0) + terms_.teacher;
-    const Shade& table = given[rows];
-    Shade z = ops_.wide(ops_.linear(given[0], table));
-    if (d_.rank > 0) z = ops_.add(z, ops_.wide(ops_.linear(given[1], given[rows + 1])));
-    Shade log_p = ops_.from_result(z), ce = ops_.gather(log_p, 1), p = ops_.from_result(log_p);
-    Shade l1 = chain_.tape().make({n}, Dtype::kF32), q;
-    if (terms_.teacher) {
-      q = ops_.from_result(ops_.wide(ops_.linear(given[rows - 1], table)));
-      l1 = ops_.summed_to_wide(ops_.from_input(ops_.add(p, q), 1), {n, 1});
-    }
-    return {ce, l1, chain_.tape().make({n, 4}, Dtype::kF32)};
-  }
-
-  static constexpr int64_t kSlice = 128, kSums = 10;  // as model/slices.h, model/dspark.h
+  static constexpr int64_t kSums = 10;  // as model/dspark.h
   const arch::Dspark& d_;
   const BlockRun& run_;
   DsparkTerms terms_;

@@ -44,8 +44,7 @@ Outcome check(const Case& c) {
   const Json& hparams = c.json.at("loss_hparams");
   model::DsparkOptions options{.ce_alpha = hparams.get_double("dspark_ce_loss_alpha", 0.1),
                                .l1_alpha = hparams.get_double("dspark_l1_loss_alpha", 0.9),
-                               .confidence_alpha = hparams.get_double("dspark_confidence_head_alpha", 1),
-                               .slice = 7};
+                               .confidence_alpha = hparams.get_double("dspark_confidence_head_alpha", 1)};
   train::DsparkObjective objective(draft, options, hparams.get_double("loss_decay_gamma", 0), true);
   BlockStep step(c, arch::describe_training(draft, false), model::dspark_segments(draft, false, options), objective);
   Outcome outcome = first_failure({check_numbers(step, c.json.at("expected"), options.asks_teacher()),

@@ -39,6 +39,7 @@ void swiglu_backward(Type type, const void* gate, const void* up, const void* g,
 void rotary(const Rotary& op, size_t begin, size_t end);
 void hard_loss(const HardLoss& op, HardRow* out, size_t begin, size_t end);
 void soft_loss(const SoftLoss& op, SoftRow* out, size_t begin, size_t end);
+void distance_loss(const DistanceLoss& op, DistanceRow* out, size_t begin, size_t end);
 void label_loss(const LabelLoss& op, LabelRow* seen, size_t begin, size_t end);
 void label_loss_backward(const LabelLoss& op, const LabelRow* seen, const float* scale, float* dz, size_t begin,
                          size_t end);

@@ -140,6 +140,92 @@ void hard_loss(const HardLoss& op, HardRow* out, size_t begin, size_t end) {
   }
 }
 
+namespace {
+
+// Leaves e^(value - top) in place; their sum.
+SF_INLINE float exponentials(float* x, size_t width, float top) {
+  const Lanes zero = splat(0.0f), shift = splat(top);
+  Lanes total = zero;
+  spans(width, [&](size_t i, size_t n) {
+    const Lanes e = exp(take(x + i, n) - shift);
+    total = total + (n == kLanes ? e : keep(e, n, zero));
+    give(x + i, e, n);
+  });
+  return sum(total);
+}
+
+// Of probabilities: +1 where p > q, -1 where p < q, 0 where they are equal.
+SF_INLINE Lanes side(Lanes p, Lanes q) {
+  const Lanes zero = splat(0.0f), one = splat(1.0f);
+  return where_below(q, p, one, where_below(p, q, zero - one, zero));
+}
+
+// What a row's gradient is made of: p (nll + l1 (side - mean)), less nll at the label.
+struct Slope {
+  float nll = 0, l1 = 0, mean = 0;
+};
+
+// Widths shrink in place: a chunk is read before anything at or behind it is written.
+template <typename T>
+void distance_gradient(float* z, const float* t, size_t width, size_t label, float z_scale, float t_scale,
+                       Slope slope) {
+  const float at_label = z[label] * z_scale, teacher_at_label = t ? t[label] * t_scale : at_label;
+  const Lanes of_z = splat(z_scale), of_t = splat(t_scale), mean = splat(slope.mean), l1 = splat(slope.l1),
+              nll = splat(slope.nll);
+  T* to = reinterpret_cast<T*>(z);
+  spans(width, [&](size_t i, size_t n) {
+    const Lanes p = take(z + i, n) * of_z, q = t ? take(t + i, n) * of_t : p;
+    asm volatile("" : : : "memory");  // the two types share memory: this read stays before that write
+    give(to + i, p * fma(l1, side(p, q) - mean, nll), n);
+  });
+  const float way = at_label > teacher_at_label ? 1.0f : at_label < teacher_at_label ? -1.0f : 0.0f;
+  float one[kLanes] = {at_label * (slope.l1 * (way - slope.mean)) + slope.nll * (at_label - 1.0f)};
+  give(to + label, load(one), 1);
+}
+
+// sum |p - q|, and in `mean` the sum of p side(p, q).
+SF_INLINE float distance(const float* z, const float* t, size_t width, float z_scale, float t_scale, float& mean) {
+  const Lanes zero = splat(0.0f), of_z = splat(z_scale), of_t = splat(t_scale);
+  Lanes apart = zero, sided = zero;
+  spans(width, [&](size_t i, size_t n) {
+    const Lanes p = take(z + i, n) * of_z, q = take(t + i, n) * of_t, d = p - q, way = side(p, q);
+    apart = apart + (n == kLanes ? max(d, zero - d) : keep(max(d, zero - d), n, zero));
+    sided = sided + (n == kLanes ? p * way : keep(p * way, n, zero));
+  });
+  mean = sum(sided);
+  return sum(apart);
+}
+
+void distance_row(const DistanceLoss& op, size_t row, DistanceRow& out) {
+  float *z = op.z + row * op.width, *t = op.t ? op.t + row * op.width : nullptr;
+  const size_t label = static_cast<size_t>(op.label[row]);
+  const float top = row_top(z, op.width), below = top - z[label];
+  out = DistanceRow{.argmax = first_at(z, op.width, top)};
+  const float total = exponentials(z, op.width, top);
+  out.top = 1.0f / total;
+  out.nll = static_cast<float>(__builtin_log(static_cast<double>(total))) + below;
+  Slope slope{op.nll_weight[row], 0, 0};
+  if (t) {
+    const float teacher_top = row_top(t, op.width);
+    out.teacher_argmax = first_at(t, op.width, teacher_top);
+    out.teacher_top = 1.0f / exponentials(t, op.width, teacher_top);
+    slope.l1 = op.l1_weight[row];
+    out.l1 = distance(z, t, op.width, out.top, out.teacher_top, slope.mean);
+  }
+  out.loss = slope.nll * out.nll + slope.l1 * out.l1;
+  if (!op.gradient) return;
+  if (op.type == Type::kF32)
+    distance_gradient<float>(z, t, op.width, label, out.top, out.teacher_top, slope);
+  else
+    distance_gradient<uint16_t>(z, t, op.width, label, out.top, out.teacher_top, slope);
+}
+
+}  // namespace
+
+void distance_loss(const DistanceLoss& op, DistanceRow* out, size_t begin, size_t end) {
+  for (size_t row = begin; row < end; ++row) distance_row(op, row, out[row]);
+}
+
 void label_loss(const LabelLoss& op, LabelRow* seen, size_t begin, size_t end) {
   const Lanes zero = splat(0.0f);
   for (size_t row = begin; row < end; ++row) {

@@ -32,6 +32,7 @@ constexpr Table make() {
   t.rotary = rotary;
   t.hard_loss = hard_loss;
   t.soft_loss = soft_loss;
+  t.distance_loss = distance_loss;
   t.label_loss = label_loss;
   t.label_loss_backward = label_loss_backward;
   t.attention_tile = kTile;

@@ -66,7 +66,28 @@ struct HardLoss {
 };
 void hard_loss(const HardLoss& op, HardRow* out, const Parallel& parallel = {});
 
+// Cross-entropy against one label a row, and the L1 distance of the row's soft-max p from a teacher's q = softmax(t):
+// loss = nll_weight * nll + l1_weight * sum |p - q|.
+struct DistanceRow {
+  float loss = 0, nll = 0, l1 = 0;
+  float top = 0, teacher_top = 0;          // the largest of p, of q
+  int32_t argmax = 0, teacher_argmax = 0;  // of z, of t; the lowest index wins
+};
+struct DistanceLoss {
+  size_t rows = 0, width = 0;
+  float* z = nullptr;              // [rows, width]; scratch afterwards
+  float* t = nullptr;              // [rows, width], scratch as well; null: no teacher, l1 and what is its are 0
+  const int64_t* label = nullptr;  // [rows], each in [0, width)
+  const float *nll_weight = nullptr, *l1_weight = nullptr;  // [rows]
+  // With `gradient`, row r of z ends as the loss's gradient in this type, from the row's first byte on: rows stay
+  // width * 4 bytes apart. |p - q| has no slope where they are equal.
+  bool gradient = false;
+  Type type = Type::kF32;
+};
+void distance_loss(const DistanceLoss& op, DistanceRow* out, const Parallel& parallel = {});
+
 namespace reference {
+void distance_loss(const DistanceLoss& op, DistanceRow* out);
 void label_loss(const LabelLoss& op, LabelRow* seen);
 void hard_loss(const HardLoss& op, HardRow* out);
 void soft_loss(const SoftLoss& op, SoftRow* out);

@@ -13,6 +13,7 @@
 #include "ops/kernels.h"
 #include "ops/linear.h"
 #include "ops/linear_cross_entropy.h"
+#include "ops/linear_distance.h"
 #include "ops/linear_soft_cross_entropy.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
@@ -194,6 +195,22 @@ TEST(OnADevice, LinearCrossEntropyIsTheKernels) {
           return List{out.loss, out.nll, out.argmax};
         },
         {some({19, 24}, type), some({70, 24}, type)}, bound);
+  }
+}
+
+TEST(OnADevice, LinearDistanceIsTheKernels) {
+  const at::Tensor labels = at::randint(0, 70, {19}, at::kLong), nll = at::rand({19}), l1 = at::rand({19});
+  for (auto [type, bound] : kForms) {
+    const at::Tensor states = some({19, 24}, type);
+    for (bool teacher : {true, false}) {
+      expect_alike(
+          [&](const List& in) {
+            DistanceJudge judge{labels, nll, l1, {}};
+            if (teacher) judge.states = states.to(in[0].device());
+            return List{linear_distance({{in[0], in[1]}, {in[2], in[3]}}, judge).loss};
+          },
+          {some({19, 24}, type), some({70, 24}, type), some({19, 8}, type), some({70, 8}, type)}, bound);
+    }
   }
 }
 

@@ -336,6 +336,52 @@ TEST_P(Kernels, SoftLossIsNearItsReferenceWhereverARowBegins) {
   }
 }
 
+TEST_P(Kernels, DistanceLossIsNearItsReferenceWithAndWithoutATeacher) {
+  for (size_t width : {1, 5, 16, 31, 333}) {
+    for (Type type : {Type::kF32, Type::kBF16}) {
+      for (bool teacher : {false, true}) {
+        const size_t rows = 5;
+        const std::vector<float> x = normals(rows * width, 3), t = normals(rows * width, 3);
+        std::vector<float> fast = x, slow = x, fast_t = t, slow_t = t, nll(rows, 0.25f), l1(rows, 0.5f);
+        nll[1] = 0, l1[2] = 0;
+        std::vector<int64_t> labels;
+        for (size_t r = 0; r < rows; ++r) labels.push_back(static_cast<int64_t>((r * 7 + 4) % width));
+        DistanceLoss loss;
+        loss.rows = rows, loss.width = width, loss.label = labels.data();
+        loss.nll_weight = nll.data(), loss.l1_weight = l1.data(), loss.gradient = true, loss.type = type;
+        std::vector<DistanceRow> got(rows), want(rows);
+        loss.z = fast.data(), loss.t = teacher ? fast_t.data() : nullptr;
+        distance_loss(loss, got.data());
+        loss.z = slow.data(), loss.t = teacher ? slow_t.data() : nullptr;
+        reference::distance_loss(loss, want.data());
+        for (size_t r = 0; r < rows; ++r) {
+          EXPECT_NEAR(got[r].loss, want[r].loss, 1e-5);  // values of about 10
+          EXPECT_NEAR(got[r].nll, want[r].nll, 1e-5);
+          EXPECT_NEAR(got[r].l1, want[r].l1, 1e-5);
+          EXPECT_NEAR(got[r].top, want[r].top, 1e-6);
+          EXPECT_NEAR(got[r].teacher_top, want[r].teacher_top, 1e-6);
+          EXPECT_EQ(got[r].argmax, want[r].argmax);
+          EXPECT_EQ(got[r].teacher_argmax, want[r].teacher_argmax);
+          expect_gradients_near(fast.data() + r * width, slow.data() + r * width, width, type);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Kernels, EqualSoftMaximaHaveNoDistanceAndNoSlope) {
+  const std::vector<float> x = normals(40, 3), zero(1, 0.0f), one(1, 1.0f);
+  std::vector<float> z = x, t = x;
+  const int64_t label = 7;
+  DistanceLoss loss;
+  loss.rows = 1, loss.width = 40, loss.z = z.data(), loss.t = t.data(), loss.label = &label, loss.gradient = true;
+  loss.nll_weight = zero.data(), loss.l1_weight = one.data();
+  DistanceRow row;
+  distance_loss(loss, &row);
+  EXPECT_EQ(row.l1, 0);
+  for (float slope : z) EXPECT_EQ(slope, 0);
+}
+
 TEST_P(Kernels, LabelLossOfChunksIsNearItsReference) {
   const size_t rows = 5, width = 333;
   const std::vector<float> z = normals(rows * width, 3);
@@ -472,6 +518,15 @@ std::vector<float> everything() {
     soft_loss(soft, found.data());
     for (const SoftRow& row : found) keep({row.loss, row.acceptance});
     keep(z);
+    std::vector<float> apart = x, from = y;
+    std::vector<DistanceRow> distances(rows);
+    DistanceLoss distance;
+    distance.rows = rows, distance.width = width, distance.z = apart.data(), distance.t = from.data();
+    distance.label = teachers.data(), distance.nll_weight = distance.l1_weight = ones.data();
+    distance.gradient = true, distance.type = type;
+    distance_loss(distance, distances.data());
+    for (const DistanceRow& row : distances) keep({row.loss, row.l1, row.top, row.teacher_top});
+    keep(apart);
   }
   std::vector<float> packed(packed_f32_size(rows, width));
   pack_f32({y.data(), width, 1}, rows, width, packed.data());
