@@ -26,7 +26,7 @@ of range with 78; both name file, line and column.
 A key that is given but used by nothing in a run is an error too (78).
 A file's key that this run has no use for is named in a warning; given with
 .Fl Fl set
-it ends the run with 78.
+or an option that sets it, it ends the run with 78.
 With
 .Fl Fl set
 a key that the verb does not read is refused (64): it speaks to one verb, a file

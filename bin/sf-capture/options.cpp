@@ -74,7 +74,7 @@ Verb inspect() {
       .purpose = "a stream's handle, a directory of features, or what of chats is supervised",
       .examples = {"sf-capture inspect features", "sf-capture inspect features --rows",
                    "sf-capture inspect chats.jsonl --mask --target target"},
-      .options = {{.name = "rows", .help = "one line a sample"},
+      .options = {{.name = "rows", .help = "of a directory of features: every sample"},
                   {.name = "mask", .help = "the text of rows, with what is supervised standing out"},
                   {.name = "target", .value = "DIR", .help = "with --mask: whose words the tokens are"},
                   {.name = "html", .help = "with --mask: a page"}},

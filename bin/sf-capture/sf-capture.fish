@@ -45,7 +45,7 @@ complete -c sf-capture -n '__fish_seen_subcommand_from regenerate' -l help -s h 
 complete -c sf-capture -n '__fish_seen_subcommand_from regenerate' -l version -s V -d 'name and release'
 complete -c sf-capture -n '__fish_seen_subcommand_from regenerate' -l build-info -d 'how this program was built, as JSON'
 complete -c sf-capture -n '__fish_seen_subcommand_from regenerate' -l completion -x -a 'bash zsh fish' -d 'completion script for a shell'
-complete -c sf-capture -n '__fish_seen_subcommand_from inspect' -l rows -d 'one line a sample'
+complete -c sf-capture -n '__fish_seen_subcommand_from inspect' -l rows -d 'of a directory of features: every sample'
 complete -c sf-capture -n '__fish_seen_subcommand_from inspect' -l mask -d 'the text of rows, with what is supervised standing out'
 complete -c sf-capture -n '__fish_seen_subcommand_from inspect' -l target -x -a '(__fish_complete_directories)' -d 'with --mask: whose words the tokens are'
 complete -c sf-capture -n '__fish_seen_subcommand_from inspect' -l html -d 'with --mask: a page'

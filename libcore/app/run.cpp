@@ -323,7 +323,7 @@ void refuse_second_owners(const std::vector<config::Echo>& said) {
 // A file serves many commands, so a key of it may be idle in one of them, and is said to be. A key typed for this very
 // command is a wish; only the reference's own switch, which may find no table, is taken without one.
 bool asked_for_nothing(const config::Settings& settings, const config::Echo& said) {
-  return said.idle && settings.origin(said.key) == "--set" && said.key != "training.shard_frozen_tables";
+  return said.idle && settings.origin(said.key).starts_with("--") && said.key != "training.shard_frozen_tables";
 }
 
 }  // namespace

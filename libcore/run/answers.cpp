@@ -24,14 +24,6 @@ Json::Array to_json_array(std::span<const int32_t> ids) {
   return array;
 }
 
-// How tokens are drawn; a greedy one draws nothing.
-Json sampling_of(const gen::GenerateOptions& o) {
-  Json json = Json::object().set("temperature", o.sampling.temperature);
-  json.set("repetition_penalty", o.sampling.repetition_penalty).set("max_new_tokens", o.max_new_tokens);
-  json.set("top_k", o.sampling.top_k).set("top_p", o.sampling.top_p).set("min_p", o.sampling.min_p);
-  return json.set("seed", static_cast<int64_t>(o.sampling.seed));
-}
-
 Json chat_row(const OpenTarget& target, const gen::GenerateOptions& options, const text::Prompt& prompt,
               const gen::Prompt& encoded, const gen::Completion& done) {
   Json messages = prompt.messages;
@@ -45,18 +37,7 @@ Json chat_row(const OpenTarget& target, const gen::GenerateOptions& options, con
       .set("messages", std::move(messages))
       .set("input_ids", to_json_array(ids))
       .set("loss_mask", to_json_array(mask))
-      .set("finish", std::string(gen::name_of(done.finish)))
-      .set("sampling", sampling_of(options).set("sample", std::to_string(encoded.sample)));
-}
-
-// What the chats depend on.
-Json chat_job(const OpenTarget& target, const gen::GenerateOptions& o) {
-  Json job = Json::object().set("target", target.checkpoint.identity());
-  job.set("tokenizer", target.encoder.tokenizer_digest()).set("template", target.encoder.template_digest());
-  job.set("compute_dtype", name_of(target.compute)).set("sampling", sampling_of(o));
-  Json::Array ids;
-  for (int32_t id : o.stop_ids) ids.emplace_back(int64_t{id});
-  return job.set("stop_ids", std::move(ids)).set("stop", Json::Array(o.stop_texts.begin(), o.stop_texts.end()));
+      .set("finish", std::string(gen::name_of(done.finish)));
 }
 
 // Sums over the ranks, times of the slowest; waits for it.
@@ -161,12 +142,14 @@ int answer_into_file(app::Invocation& invocation, comm::Group& group, const Answ
   return static_cast<int>(status);
 }
 
-AnswerTask chat_task(OpenTarget& target, const gen::GenerateOptions& options, const EncodedPrompts& prompts) {
+AnswerTask chat_task(OpenTarget& target, const gen::GenerateOptions& options, const EncodedPrompts& prompts, Json job) {
   AnswerTask task{
-      .keys = {}, .prompts = prompts.encoded, .row = {}, .generate = {}, .job = chat_job(target, options), .first = {}};
+      .keys = {}, .prompts = prompts.encoded, .row = {}, .generate = {}, .job = std::move(job), .first = {}};
   for (const text::Prompt& prompt : prompts.prompts) task.keys.push_back(prompt.id);
-  task.row = [&](size_t i, const gen::Completion& done) {
-    return chat_row(target, options, prompts.prompts[i], prompts.encoded[i], done);
+  task.row = [&, sampling = task.job.at("sampling")](size_t i, const gen::Completion& done) {
+    Json drawn = sampling;
+    drawn.set("sample", std::to_string(prompts.encoded[i].sample));
+    return chat_row(target, options, prompts.prompts[i], prompts.encoded[i], done).set("sampling", std::move(drawn));
   };
   task.generate = [&](std::span<const gen::Prompt> open, const AnswerTask::Done& done) {
     return gen::generate(target.model, open, options, done);

@@ -37,7 +37,7 @@ int answer_into_file(app::Invocation& invocation, comm::Group& group, const Answ
                      const std::filesystem::path& file, AnswerRun& run);
 
 // The answers as chats: id, messages with the answer, input_ids and loss_mask of the tokens as they were generated,
-// finish. All must outlive the task.
-AnswerTask chat_task(OpenTarget& target, const gen::GenerateOptions& options, const EncodedPrompts& prompts);
+// finish. `job`: tool::chat_job. All else must outlive the task.
+AnswerTask chat_task(OpenTarget& target, const gen::GenerateOptions& options, const EncodedPrompts& prompts, Json job);
 
 }  // namespace sf::run

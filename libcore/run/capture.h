@@ -72,8 +72,9 @@ struct CaptureCheck {
 // The first `most` rows that are kept, each cut to kMostChecked tokens, are captured one after another, taken apart
 // into frames that travel mixed, put together, and compared bit by bit with one plain forward of the row alone with
 // more tokens behind it. kData naming row, tensor and what it is instead (another layer, the state without its norm,
-// another row's, one shifted by a token), or for states that are equal where they cannot be.
+// another row's, one shifted by a token), or for states that are equal where they cannot be. Of a copy: what the run
+// counts is its own.
 inline constexpr int64_t kMostChecked = 320;  // beyond 256, where a forward is cut
-CaptureCheck check_capture(Capture& capture, std::span<const text::ChatRow> rows, int64_t most);
+CaptureCheck check_capture(Capture capture, std::span<const text::ChatRow> rows, int64_t most);
 
 }  // namespace sf::run

@@ -209,7 +209,7 @@ void measure_narrowing(const Capture& capture, const Plain& plain, CaptureCheck&
 
 }  // namespace
 
-CaptureCheck check_capture(Capture& capture, std::span<const text::ChatRow> rows, int64_t most) {
+CaptureCheck check_capture(Capture capture, std::span<const text::ChatRow> rows, int64_t most) {
   const double start = monotonic_s();
   const std::vector<text::ChatRow> first = first_rows(rows, most);
   std::vector<stream::Sample> samples;

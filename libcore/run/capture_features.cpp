@@ -93,6 +93,7 @@ int to_directory(app::Invocation& invocation, Job& job) {
   stream::FeatureWriter writer(dir, job.contract, 0, invocation.command_line());
   Capture& capture = job.capture;
   auto total = std::ssize(job.rows);
+  const std::vector<uint64_t> positions = stream::first_positions(job.contract.rows, job.contract.order_seed);
   for (const text::ChatRow& row : job.rows) {
     if (writer.has(row.row)) continue;
     if (invocation.stop() != app::Stop::kNone) {
@@ -100,7 +101,9 @@ int to_directory(app::Invocation& invocation, Job& job) {
       invocation.log(fmt::format("stopped; {} of {} rows are kept", writer.rows(), total));
       return static_cast<int>(Exit::kAgain);
     }
-    writer.add(capture.sample_of(row));
+    stream::Sample sample = capture.sample_of(row);
+    sample.position = positions[row.row];
+    writer.add(sample);
     invocation.progress("features", static_cast<int64_t>(row.row) + 1, total,
                         fmt::format("{:.0f} tokens/s", capture.tokens_per_s()));
   }

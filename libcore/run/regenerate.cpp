@@ -3,6 +3,7 @@
 #include "run/answers.h"
 #include "run/entry.h"
 #include "run/target.h"
+#include "tool/facts.h"
 #include "tool/outputs.h"
 
 namespace sf::run {
@@ -11,13 +12,16 @@ namespace {
 int regenerate(app::Invocation& invocation) {
   tool::refuse_existing(invocation.get("output"));
   OpenTarget target = open_target(invocation);
-  gen::GenerateOptions options = generate_options(invocation, target);
+  const tool::AnswerSettings asked =
+      tool::apply_answers(invocation.settings(), target.checkpoint, target.model.decoder(), target.encoder.tokenizer());
+  gen::GenerateOptions options = generate_options(invocation, target, asked);
   EncodedPrompts prompts = encode_prompts(invocation, target);
   app::settle_settings(invocation);
   const std::string out = invocation.get("output");
   AnswerRun run;
-  if (int status = answer_into_file(invocation, *comm::make_single(), chat_task(target, options, prompts), out, run))
-    return status;
+  const AnswerTask task =
+      chat_task(target, options, prompts, tool::chat_job(target.checkpoint, target.encoder, asked, target.compute));
+  if (int status = answer_into_file(invocation, *comm::make_single(), task, out, run)) return status;
   invocation.result(invocation.json_output() ? run.to_json().set("path", out).dump() : out);
   return 0;
 }

@@ -162,8 +162,8 @@ void explain_stream(app::Invocation& invocation, comm::Group& group, const strea
                                  &counts.tally.in_flight, &counts.tally.unanswered, &counts.tally.again,
                                  &counts.tally.late,      &counts.repeated,         &counts.corrupt};
   for (stream::Served& one : counts.producers)
-    sums.insert(sums.end(),
-                {&one.tally.asked, &one.tally.answered, &one.tally.lost, &one.tally.overtaken, &one.tally.unanswered});
+    sums.insert(sums.end(), {&one.tally.asked, &one.tally.answered, &one.tally.again, &one.tally.lost,
+                             &one.tally.overtaken, &one.tally.unanswered});
   std::vector<int64_t> all;
   for (const uint64_t* sum : sums) all.push_back(static_cast<int64_t>(*sum));
   for (double seconds : {counts.elapsed_s, counts.waited_s}) all.push_back(static_cast<int64_t>(seconds * 1e6));

@@ -17,7 +17,6 @@
 #include "tool/host_places.h"
 #include "tool/open_adapter.h"
 #include "tool/prompts.h"
-#include "tool/target_settings.h"
 
 namespace sf::run {
 namespace {
@@ -87,8 +86,13 @@ std::unique_ptr<gen::Drafter> open_draft(app::Invocation& invocation, const ckpt
 }
 
 gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTarget& target) {
-  tool::AnswerSettings asked =
-      tool::apply_answers(invocation.settings(), target.checkpoint, target.model.decoder(), target.encoder.tokenizer());
+  return generate_options(invocation, target,
+                          tool::apply_answers(invocation.settings(), target.checkpoint, target.model.decoder(),
+                                              target.encoder.tokenizer()));
+}
+
+gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTarget& target,
+                                      tool::AnswerSettings asked) {
   gen::GenerateOptions options;
   options.sampling = {.temperature = asked.temperature, .repetition_penalty = asked.repetition_penalty};
   if (!options.sampling.greedy()) {

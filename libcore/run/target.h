@@ -16,6 +16,7 @@
 #include "gen/target.h"
 #include "text/chat.h"
 #include "tool/exam.h"
+#include "tool/target_settings.h"
 
 namespace sf::run {
 
@@ -42,6 +43,9 @@ std::unique_ptr<gen::Drafter> open_draft(app::Invocation& invocation, const ckpt
 
 // Sampling, stop ids (the target's eos, generate.stop) and limits from [generate]; every key of the section is applied.
 gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTarget& target);
+// The same of what was applied already.
+gen::GenerateOptions generate_options(app::Invocation& invocation, const OpenTarget& target,
+                                      tool::AnswerSettings asked);
 
 // The prompts of --prompts as tool::read_prompts gives them; `sample` of each is derived from its id, so neither order
 // nor selection changes what is drawn for it.

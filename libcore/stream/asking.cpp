@@ -82,10 +82,7 @@ void Asking::want(uint64_t position) {
 void Asking::need(uint64_t position) {
   want(position);
   Item& item = items_.at(position);
-  if (item.state == State::kTaken) {
-    ++again_;
-    item = {};
-  }
+  if (item.state == State::kTaken) item = {.before = true};
   item.needed = true;
 }
 
@@ -133,8 +130,11 @@ Asking::Request Asking::ask(int producer, uint64_t position, Item& item, double 
   asked->second = {now, now, false};
   item.state = State::kAsked;
   item.urged = item.needed;
+  again_ += item.before;
+  item.before = true;
   ProducerTally& tally = producers_.at(producer).tally;
   tally.asked += fresh;
+  tally.again += !fresh;
   tally.unanswered += fresh;
   return {producer, position, item.needed, !fresh};
 }
@@ -148,7 +148,6 @@ std::optional<Asking::Request> Asking::ask_again(uint64_t position, Item& item, 
     bool gone = now - std::max(asked.progress, producer.heard) > retry_s_ && producer.computing != position &&
                 (item.needed || producer.queued == 0);
     if (!asked.anew && !gone) continue;
-    ++again_;
     return ask(id, position, item, now);
   }
   double patience = std::max(retry_s_, kSlowerThanEver * slowest_);
@@ -156,7 +155,6 @@ std::optional<Asking::Request> Asking::ask_again(uint64_t position, Item& item, 
   if (!late) return std::nullopt;
   std::optional<int> other = least_loaded(false, item.asked);
   if (!other) return std::nullopt;
-  ++again_;
   return ask(*other, position, item, now);
 }
 
@@ -260,12 +258,14 @@ uint64_t Asking::held() const {
 }
 
 Tally Asking::tally() const {
-  uint64_t unanswered = waiting();
+  const uint64_t unanswered = waiting();
+  const auto unasked = std::ranges::count_if(items_, [](const auto& item) { return !item.second.before; });
   return {.asked = asked_,
           .trained = trained_,
           .voids = voids_,
           .in_flight = items_.size() - unanswered,
           .unanswered = unanswered,
+          .unasked = static_cast<uint64_t>(unasked),
           .again = again_,
           .late = late_};
 }
@@ -273,6 +273,19 @@ Tally Asking::tally() const {
 ProducerTally Asking::tally(int producer) const {
   auto found = producers_.find(producer);
   return found == producers_.end() ? ProducerTally{} : found->second.tally;
+}
+
+std::optional<std::string> Asking::wrong() const {
+  const Tally all = tally();
+  std::optional<std::string> what = all.wrong();
+  uint64_t requests = 0;
+  for (const auto& [id, producer] : producers_) {
+    if (!what) what = producer.tally.wrong();
+    requests += producer.tally.asked + producer.tally.again;
+  }
+  if (what || requests == all.asked - all.unasked + all.again) return what;
+  return fmt::format("{} requests to producers are not one for each of {} positions and {} again", requests,
+                     all.asked - all.unasked, all.again);
 }
 
 }  // namespace sf::stream

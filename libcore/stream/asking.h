@@ -31,8 +31,9 @@ struct Tally {
   uint64_t in_flight = 0;   // answered, not yet trained
   uint64_t unanswered = 0;  // some of it may be under way
   // Apart from these:
-  uint64_t again = 0;  // asked once more: damaged, lost on the way, or taken before
-  uint64_t late = 0;   // answers to what nobody waits for any more
+  uint64_t unasked = 0;  // of `unanswered`: no producer was asked for it yet
+  uint64_t again = 0;    // requests beyond a position's first: damaged, late, lost, or taken before
+  uint64_t late = 0;     // answers to what nobody waits for any more
 
   // What does not add up; nullopt: asked = trained + voids + in_flight + unanswered.
   std::optional<std::string> wrong() const;
@@ -41,6 +42,7 @@ struct Tally {
 // Of the requests to one producer.
 struct ProducerTally {
   uint64_t asked = 0, answered = 0;
+  uint64_t again = 0;       // what it owed already, asked of it once more: beside `asked`
   uint64_t lost = 0;        // not answered when it was lost
   uint64_t overtaken = 0;   // answered by another first
   uint64_t unanswered = 0;  // asked = answered + lost + overtaken + unanswered
@@ -87,6 +89,9 @@ class Asking {
   uint64_t held() const;                    // bytes ready and taken
   Tally tally() const;
   ProducerTally tally(int producer) const;
+  // What does not add up: of a tally, or of the requests to all producers, which are one for each position that was
+  // asked for and those of `again`.
+  std::optional<std::string> wrong() const;
 
   auto operator<=>(const Asking&) const = default;
 
@@ -100,6 +105,7 @@ class Asking {
   struct Item {
     State state = State::kWanted;
     bool needed = false, urged = false, is_void = false;
+    bool before = false;  // some producer was asked for it
     uint64_t bytes = 0;
     int from = -1;
     std::map<int, Asked> asked;

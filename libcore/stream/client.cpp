@@ -109,8 +109,7 @@ void StreamSource::trained(uint64_t end) {
   Impl& self = *impl_;
   std::lock_guard lock(self.mutex);
   self.asking.trained(end);
-  std::optional<std::string> wrong = self.asking.tally().wrong();
-  for (size_t i = 0; i < self.links.size() && !wrong; ++i) wrong = self.asking.tally(static_cast<int>(i)).wrong();
+  const std::optional<std::string> wrong = self.asking.wrong();
   SF_CHECK(!wrong, Exit::kSoftware, "the stream's counters do not add up: {}", wrong.value_or(""));
   self.wake.ring();
 }

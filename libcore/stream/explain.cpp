@@ -28,6 +28,7 @@ std::string explain(const StreamCounts& counts, int ranks, int world) {
   for (const Served& served : counts.producers) {
     const ProducerTally& its = served.tally;
     text += fmt::format("; {}: asked {}, answered {}", served.who, its.asked, its.answered);
+    if (its.again > 0) text += fmt::format(", asked again {}", its.again);
     if (its.lost > 0) text += fmt::format(", lost {}", its.lost);
     if (its.overtaken > 0) text += fmt::format(", overtaken {}", its.overtaken);
   }

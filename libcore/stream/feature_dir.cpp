@@ -361,7 +361,7 @@ void TeeSource::finish() {
   writer_.close();
 }
 
-FeatureCounts inspect_features(const fs::path& dir, const std::function<void(const std::string&)>& sink) {
+FeatureCounts inspect_features(const fs::path& dir, const std::function<void(const Sample&)>& sink) {
   auto source = DirSource::open(dir, Contract{});
   FeatureCounts counts;
   for (uint64_t i = 0; i < source->present(); ++i) {
@@ -369,7 +369,7 @@ FeatureCounts inspect_features(const fs::path& dir, const std::function<void(con
     ++counts.rows;
     counts.voids += sample.void_reason.has_value();
     counts.bytes += sample.bytes();
-    if (sink) sink(describe(sample));
+    if (sink) sink(sample);
   }
   return counts;
 }

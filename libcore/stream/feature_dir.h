@@ -97,9 +97,7 @@ class TeeSource : public Source {
 struct FeatureCounts {
   uint64_t rows = 0, voids = 0, bytes = 0;
 };
-// Reads every record and checks every hash. `sink`, if given, gets one line a sample (describe). kData at the first
-// fault.
-FeatureCounts inspect_features(const std::filesystem::path& dir,
-                               const std::function<void(const std::string&)>& sink = {});
+// Reads every record and checks every hash. `sink`, if given, gets every sample, by row. kData at the first fault.
+FeatureCounts inspect_features(const std::filesystem::path& dir, const std::function<void(const Sample&)>& sink = {});
 
 }  // namespace sf::stream

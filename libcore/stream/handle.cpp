@@ -14,20 +14,15 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "stream/fields.h"
 #include "stream/frame.h"
 
 namespace sf::stream {
 namespace {
 
-std::string short_text(const Json& json, std::string_view key, size_t limit) {
-  const std::string& text = json.at(key).as_string();
-  SF_CHECK(text.size() <= limit, Exit::kData, "field {} has {} bytes, at most {} allowed", key, text.size(), limit);
-  return text;
-}
-
 // Where a trainer can connect to.
 std::string address(const Json& endpoint, std::string_view key) {
-  std::string text = short_text(endpoint, key, 256);
+  std::string text = text_field(endpoint, key, 256);
   constexpr std::string_view kTcp = "tcp://";
   const size_t colon = text.rfind(':');
   const char* end = text.data() + text.size();
@@ -39,31 +34,39 @@ std::string address(const Json& endpoint, std::string_view key) {
   return text;
 }
 
+Contract contract_in(const Json& json) {
+  try {
+    return Contract::from_json(json.at("contract"));
+  } catch (Error& error) {
+    error.add_context("contract");
+    throw;
+  }
+}
+
 Handle from_json(const Json& json) {
   SF_CHECK(json.is_object() && json.get_string("kind", "") == "stream", Exit::kData,
            "not a stream handle (kind \"stream\" wanted)");
   Handle handle;
-  int64_t version = json.at("v").as_int();
+  const int64_t version = whole_field(json, "v");
   SF_CHECK(version == kWireVersion, Exit::kProtocol,
            "wire version: wanted {}, found {}; use the same ShardForge on both sides", kWireVersion, version);
-  handle.id = short_text(json, "id", 64);
-  const auto& endpoints = json.at("endpoints").as_array();
-  SF_CHECK(!endpoints.empty() && endpoints.size() <= kMaxEndpoints, Exit::kData, "{} endpoints, wanted 1 to {}",
-           endpoints.size(), kMaxEndpoints);
+  handle.id = text_field(json, "id", 64);
+  const Json::Array& endpoints = list_field(json, "endpoints", kMaxEndpoints);
+  SF_CHECK(!endpoints.empty(), Exit::kData, "field endpoints: wanted at least one, found none");
   for (const Json& item : endpoints) {
     handle.endpoints.push_back({address(item, "data"), address(item, "control")});
   }
-  handle.contract = Contract::from_json(json.at("contract"));
-  std::string digest = short_text(json, "contract_digest", 64);
+  handle.contract = contract_in(json);
+  std::string digest = text_field(json, "contract_digest", 64);
   SF_CHECK(digest == handle.contract.digest(), Exit::kProtocol,
            "contract_digest: wanted {} (of the contract in the handle), found {}", handle.contract.digest(), digest);
-  handle.pid = json.at("pid").as_int();
-  handle.host = short_text(json, "host", 256);
-  handle.token = short_text(json, "token", 128);
-  handle.code = short_text(json, "code", 128);
+  handle.pid = whole_field(json, "pid");
+  handle.host = text_field(json, "host", 256);
+  handle.token = text_field(json, "token", 128);
+  handle.code = text_field(json, "code", 128);
   if (const Json* keys = json.find("encryption")) {
     auto key = [&](const char* name) {
-      std::string text = short_text(*keys, name, kKeyLetters);
+      std::string text = text_field(*keys, name, kKeyLetters);
       SF_CHECK(is_key(text), Exit::kData, "encryption: {} is not a key of {} letters", name, kKeyLetters);
       return text;
     };

@@ -35,7 +35,8 @@ std::string reachable(const std::string& bound, const std::string& host) {
 }  // namespace
 
 Exit exit_of(Ending ending) {
-  return ending == Ending::kBye ? Exit::kOk : Exit::kUnavailable;
+  if (ending == Ending::kBye) return Exit::kOk;
+  return ending == Ending::kStoppedUnasked ? Exit::kAgain : Exit::kUnavailable;
 }
 
 std::string message_of(Ending ending) {

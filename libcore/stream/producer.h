@@ -36,7 +36,7 @@ struct ProducerOptions {
 enum class Ending {
   kBye,             // every rank said BYE                          0
   kStopDeadline,    // told to stop, BYE did not come in time       69
-  kStoppedUnasked,  // told to stop before any trainer joined       69
+  kStoppedUnasked,  // told to stop before any trainer joined       75
   kReaderGone,      // the reader of the pipe died without BYE      69
   kTrainersGone,    // no rank left, at least one without BYE       69
   kNobodyCame,      // join_s passed                                69

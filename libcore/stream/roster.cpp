@@ -6,15 +6,12 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "stream/fields.h"
 
 namespace sf::stream {
 namespace {
 
-std::string bounded(const Json& json, std::string_view key) {
-  const std::string& text = json.at(key).as_string();
-  SF_CHECK(text.size() <= 256, Exit::kData, "hello: field {} has {} bytes, at most 256 allowed", key, text.size());
-  return text;
-}
+constexpr size_t kMostText = 256;
 
 }  // namespace
 
@@ -27,14 +24,14 @@ Json Hello::to_json() const {
 
 Hello Hello::from_json(const Json& json) {
   Hello hello;
-  hello.wire = json.at("wire").as_int();
-  hello.code = bounded(json, "code");
-  hello.token = bounded(json, "token");
-  hello.id = bounded(json, "id");
-  hello.name = bounded(json, "name");
-  hello.rank = json.at("rank").as_int();
-  hello.world = json.at("world").as_int();
-  hello.credit_bytes = json.at("credit_bytes").as_int();
+  hello.wire = whole_field(json, "wire");
+  hello.code = text_field(json, "code", kMostText);
+  hello.token = text_field(json, "token", kMostText);
+  hello.id = text_field(json, "id", kMostText);
+  hello.name = text_field(json, "name", kMostText);
+  hello.rank = whole_field(json, "rank");
+  hello.world = whole_field(json, "world");
+  hello.credit_bytes = whole_field(json, "credit_bytes");
   SF_CHECK(hello.world >= 1 && hello.world <= kMaxWorld && hello.rank >= 0 && hello.rank < hello.world, Exit::kData,
            "hello: rank {} of {} is not one", hello.rank, hello.world);
   SF_CHECK(hello.credit_bytes >= 0, Exit::kData, "hello: credit of {} bytes", hello.credit_bytes);

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "stream/features.h"
+#include "stream/fields.h"
 
 namespace sf::stream {
 namespace {
@@ -16,33 +17,30 @@ namespace {
 constexpr size_t kMaxFieldBytes = 4096;
 constexpr size_t kMaxLayers = 256;
 
-std::string bounded_text(const Json& json, std::string_view key) {
-  const std::string& text = json.at(key).as_string();
-  SF_CHECK(text.size() <= kMaxFieldBytes, Exit::kData, "contract field {} has {} bytes, at most {} allowed", key,
-           text.size(), kMaxFieldBytes);
-  return text;
-}
-
-int64_t natural(const Json& json, std::string_view key) {
-  int64_t value = json.at(key).as_int();
-  SF_CHECK(value >= 0, Exit::kData, "contract field {} is {}, wanted 0 or more", key, value);
-  return value;
-}
-
 bool unknown(const Json& value) {
   if (value.is_string()) return value.as_string().empty();
   if (value.is_int()) return value.as_int() == 0;
   return value.is_array() && value.as_array().empty();
 }
 
+// The digest of the data is named last: it differs too where the mask rule does, which is the cause.
 std::optional<std::string> first_difference(const Contract& wanted, const Contract& found, bool known_only) {
-  Json ours = wanted.to_json(), theirs = found.to_json();
+  constexpr std::string_view kData = "data";
+  const Json ours = wanted.to_json(), theirs = found.to_json();
+  std::optional<std::string> of_data;
   for (const auto& [key, value] : ours.as_object()) {
     if (known_only && (unknown(value) || key == "order_seed")) continue;
     const Json& other = theirs.at(key);
-    if (!(value == other)) return fmt::format("{}: wanted {}, found {}", key, value.dump(), other.dump());
+    if (value == other) continue;
+    std::string difference = fmt::format("{}: wanted {}, found {}", key, value.dump(), other.dump());
+    if (key != kData) return difference;
+    of_data = std::move(difference);
   }
-  return std::nullopt;
+  return of_data;
+}
+
+Permutation order_of(uint64_t epoch, uint64_t rows, uint64_t order_seed) {
+  return {order_seed, fmt::format("order of epoch {}", epoch), rows};
 }
 
 }  // namespace
@@ -97,6 +95,19 @@ std::string describe(const Sample& sample) {
   return line;
 }
 
+Json summary_of(const Sample& sample) {
+  Json json = Json::object().set("position", sample.position).set("row", sample.row);
+  if (sample.void_reason) return json.set("void", *sample.void_reason);
+  Json tensors = Json::array();
+  for (const auto& [name, tensor] : sample.tensors) {
+    Json shape = Json::array();
+    for (int64_t extent : tensor.shape()) shape.push(extent);
+    Json one = Json::object().set("name", name).set("dtype", name_of(tensor.dtype())).set("shape", std::move(shape));
+    tensors.push(one.set("xxh3", hex64(xxh3_64(std::span(tensor.data(), tensor.bytes())))));
+  }
+  return json.set("tensors", std::move(tensors));
+}
+
 Json Contract::to_json() const {
   SF_CHECK(order_seed <= static_cast<uint64_t>(INT64_MAX) && rows <= static_cast<uint64_t>(INT64_MAX), Exit::kConfig,
            "order_seed {} and rows {} must be below 2^63", order_seed, rows);
@@ -112,29 +123,27 @@ Json Contract::to_json() const {
 
 Contract Contract::from_json(const Json& json) {
   Contract contract;
-  int64_t version = natural(json, "version");
-  SF_CHECK(version <= 1000, Exit::kData, "contract version {} is not one", version);
+  int64_t version = natural_field(json, "version");
+  SF_CHECK(version <= 1000, Exit::kData, "field version: {} is not one", version);
   contract.version = static_cast<int>(version);
-  contract.algorithm = bounded_text(json, "algorithm");
-  contract.target = bounded_text(json, "target");
-  contract.tokenizer = bounded_text(json, "tokenizer");
-  contract.chat_template = bounded_text(json, "chat_template");
-  const auto& layers = json.at("layers").as_array();
-  SF_CHECK(layers.size() <= kMaxLayers, Exit::kData, "contract names {} layers, at most {} allowed", layers.size(),
-           kMaxLayers);
-  for (const Json& layer : layers) {
-    SF_CHECK(layer.as_string().size() <= 64, Exit::kData, "contract: a layer name is longer than 64 bytes");
+  contract.algorithm = text_field(json, "algorithm", kMaxFieldBytes);
+  contract.target = text_field(json, "target", kMaxFieldBytes);
+  contract.tokenizer = text_field(json, "tokenizer", kMaxFieldBytes);
+  contract.chat_template = text_field(json, "chat_template", kMaxFieldBytes);
+  for (const Json& layer : list_field(json, "layers", kMaxLayers)) {
+    SF_CHECK(layer.is_string() && layer.as_string().size() <= 64, Exit::kData,
+             "field layers: wanted names of at most 64 bytes, found {}", layer.type_name());
     contract.layers.push_back(layer.as_string());
   }
-  contract.feature_dtype = bounded_text(json, "feature_dtype");
-  contract.compute_dtype = bounded_text(json, "compute_dtype");
-  contract.vocab = natural(json, "vocab");
-  contract.hidden = natural(json, "hidden");
-  contract.max_length = natural(json, "max_length");
-  contract.rows = static_cast<uint64_t>(natural(json, "rows"));
-  contract.data = bounded_text(json, "data");
-  contract.order_seed = static_cast<uint64_t>(natural(json, "order_seed"));
-  contract.mask_rule = bounded_text(json, "mask_rule");
+  contract.feature_dtype = text_field(json, "feature_dtype", kMaxFieldBytes);
+  contract.compute_dtype = text_field(json, "compute_dtype", kMaxFieldBytes);
+  contract.vocab = natural_field(json, "vocab");
+  contract.hidden = natural_field(json, "hidden");
+  contract.max_length = natural_field(json, "max_length");
+  contract.rows = static_cast<uint64_t>(natural_field(json, "rows"));
+  contract.data = text_field(json, "data", kMaxFieldBytes);
+  contract.order_seed = static_cast<uint64_t>(natural_field(json, "order_seed"));
+  contract.mask_rule = text_field(json, "mask_rule", kMaxFieldBytes);
   return contract;
 }
 
@@ -159,11 +168,15 @@ uint64_t largest_sample(const Contract& contract) {
 
 Place place_of(uint64_t position, uint64_t rows, uint64_t order_seed) {
   SF_CHECK(rows > 0, Exit::kData, "the data set has no rows, so there is no position {}", position);
-  Place place;
-  place.epoch = position / rows;
-  Permutation order(order_seed, fmt::format("order of epoch {}", place.epoch), rows);
-  place.row = order(position % rows);
-  return place;
+  const uint64_t epoch = position / rows;
+  return {epoch, order_of(epoch, rows, order_seed)(position % rows)};
+}
+
+std::vector<uint64_t> first_positions(uint64_t rows, uint64_t order_seed) {
+  std::vector<uint64_t> positions(rows);
+  const Permutation order = order_of(0, rows, order_seed);
+  for (uint64_t position = 0; position < rows; ++position) positions[order(position)] = position;
+  return positions;
 }
 
 }  // namespace sf::stream

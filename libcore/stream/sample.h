@@ -33,6 +33,8 @@ uint64_t digest_of(const Sample& sample);
 
 // One line for people: "position 12 row 7  input_ids I32 [96] 0123456789abcdef  ...", or "position 3 row 4  void: why".
 std::string describe(const Sample& sample);
+// The same for programs: position, row, and tensors with name, dtype, shape and xxh3, or void.
+Json summary_of(const Sample& sample);
 
 // What a stream or a feature directory promises. Compared before the first sample; a difference is exit 76.
 struct Contract {
@@ -68,5 +70,7 @@ struct Place {
   uint64_t epoch = 0, row = 0;
 };
 Place place_of(uint64_t position, uint64_t rows, uint64_t order_seed);  // kData if there are no rows
+// Of each row, its position in the first epoch.
+std::vector<uint64_t> first_positions(uint64_t rows, uint64_t order_seed);
 
 }  // namespace sf::stream

@@ -59,23 +59,43 @@ void check_job(const fs::path& partial, const Json& line, const Json& job) {
        partial.string(), difference.empty() ? "" : ": " + difference);
 }
 
-// The bytes of its whole lines; a torn one behind them is nobody's. kProtocol if another job began it.
+// A row as it lies in FILE.partial: with its hash, so that what was damaged since is not taken for an answer.
+constexpr std::string_view kBeforeRow = R"({"xxh3":"0123456789abcdef","row":)";
+
+std::string with_hash(std::string_view row) {
+  return fmt::format(R"({{"xxh3":"{}","row":{}}})", hex64(xxh3_64(row)), row) + "\n";
+}
+
+// `line` as parsed from `text`.
+void take_row(const Json& line, std::string_view text, Rows& rows) {
+  const Json* row = line.find("row");
+  SF_CHECK(row, Exit::kData, "neither a row with its hash nor who wrote it; remove the file, or choose another -o");
+  std::string key = key_of(*row);
+  text.remove_prefix(std::min(text.size(), kBeforeRow.size()));
+  text.remove_suffix(text.empty() ? 0 : 1);
+  SF_CHECK(hex64(xxh3_64(text)) == line.get_string("xxh3", "") || fault("tool.any_row"), Exit::kProtocol,
+           "row {} is not what was written (its XXH3 differs); without this line it is answered again", key);
+  rows[std::move(key)] = text;
+}
+
+// The bytes of its whole lines; a torn one behind them is nobody's. kProtocol if another job began it, or naming a row
+// that was damaged.
 size_t read_rows(const fs::path& partial, const Json& job, Rows& rows) {
   const std::string text = read_file(partial);
   const size_t last = text.rfind('\n'), whole = last == std::string::npos ? 0 : last + 1;
   size_t number = 0;
   for (size_t at = 0; at < whole;) {
     const size_t end = text.find('\n', at);
-    std::string line = text.substr(at, end - at);
+    const std::string_view text_of_line = std::string_view(text).substr(at, end - at);
     const std::string where = fmt::format("{}:{}", partial.string(), ++number);
-    const Json row = Json::parse(line, where);
+    const Json line = Json::parse(text_of_line, where);
     try {
       if (number == 1)
-        check_job(partial, row, job);
-      else if (!row.contains("by"))
-        rows[key_of(row)] = std::move(line);
+        check_job(partial, line, job);
+      else if (!line.contains("by"))
+        take_row(line, text_of_line, rows);
     } catch (Error& error) {
-      if (error.code() == Exit::kData && !error.message().starts_with(partial.string())) error.add_context(where);
+      if (!error.message().starts_with(partial.string())) error.add_context(where);
       throw;
     }
     at = end + 1;
@@ -100,6 +120,26 @@ std::vector<fs::path> parts_of(const fs::path& partial) {
   }
   SF_CHECK(!error, exit_of_errno(error.value(), Exit::kCantCreate), "cannot look for {}: {}", stem, error.message());
   std::ranges::sort(found);
+  return found;
+}
+
+void refuse_others(const fs::path& partial, const Rows& rows, const std::vector<std::string>& keys) {
+  const std::set<std::string_view> asked(keys.begin(), keys.end());
+  for (const auto& [key, line] : rows) {
+    SF_CHECK(asked.contains(key), Exit::kProtocol,
+             "{} holds an answer to {}, which this run does not ask for; go on with the prompts and --limit it was "
+             "begun with, remove it, or choose another -o",
+             partial.string(), key);
+  }
+}
+
+// What FILE.partial and those of other ranks hold.
+Rows rows_begun(const fs::path& file, const Json& job) {
+  const fs::path partial = file.string() + ".partial";
+  Rows found;
+  if (is_present(partial)) read_rows(partial, job, found);
+  if (!is_present(partial.parent_path()) && partial.has_parent_path()) return found;
+  for (const fs::path& part : parts_of(partial)) read_rows(part, job, found);
   return found;
 }
 
@@ -164,7 +204,7 @@ void AnswerRows::take_in() {
     read_rows(part, job_, found);
     for (auto& [key, line] : found) {
       if (rows_.contains(key) || fault("tool.leave_parts")) continue;
-      write_all(fd_.get(), line + "\n", partial_);
+      write_all(fd_.get(), with_hash(line), partial_);
       written_ = true;
       rows_.emplace(key, std::move(line));
     }
@@ -174,19 +214,13 @@ void AnswerRows::take_in() {
 
 void AnswerRows::add(const Json& row) {
   std::string line = row.dump();
-  write_all(fd_.get(), line + "\n", partial_);
+  write_all(fd_.get(), with_hash(line), partial_);
   written_ = true;
   rows_[key_of(row)] = std::move(line);
 }
 
 void AnswerRows::require_only(const std::vector<std::string>& keys) const {
-  const std::set<std::string_view> asked(keys.begin(), keys.end());
-  for (const auto& [key, line] : rows_) {
-    SF_CHECK(asked.contains(key), Exit::kProtocol,
-             "{} holds an answer to {}, which this run does not ask for; go on with the prompts and --limit it was "
-             "begun with, remove it, or choose another -o",
-             partial_.string(), key);
-  }
+  refuse_others(partial_, rows_, keys);
 }
 
 void AnswerRows::publish(const std::vector<std::string>& order, const Json& first) {
@@ -198,17 +232,14 @@ void AnswerRows::publish(const std::vector<std::string>& order, const Json& firs
 }
 
 void check_answers_begun(const fs::path& file, const Json& job) {
-  const fs::path partial = file.string() + ".partial";
-  Rows ignored;
-  if (is_present(partial)) read_rows(partial, job, ignored);
-  if (!is_present(partial.parent_path()) && partial.has_parent_path()) return;
-  for (const fs::path& part : parts_of(partial)) read_rows(part, job, ignored);
+  rows_begun(file, job);
 }
 
-void check_answers_output(const fs::path& file, const Json& job) {
+void check_answers_output(const fs::path& file, const Json& job, const std::vector<std::string>* keys) {
   refuse_existing(file);
   require_place_for(file);
-  check_answers_begun(file, job);
+  const Rows found = rows_begun(file, job);
+  if (keys) refuse_others(file.string() + ".partial", found, *keys);
 }
 
 }  // namespace sf::tool

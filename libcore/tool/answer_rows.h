@@ -16,8 +16,9 @@ namespace sf::tool {
 class AnswerRows {
  public:
   // The first rank's. `job`: an object of all that rows depend on. kProtocol naming what differs if FILE.partial was
-  // begun by another job; kCantCreate if FILE exists, or another run holds FILE.partial, whose owner is named by `who`;
-  // kData naming the line that is none of ours; a half-written last line is dropped.
+  // begun by another job, and naming a row that was damaged since it was written; kCantCreate if FILE exists, or
+  // another run holds FILE.partial, whose owner is named by `who`; kData naming the line that is none of ours; a
+  // half-written last line is dropped.
   AnswerRows(std::filesystem::path file, const Json& job, const std::string& who);
   // Another rank's (1 and up), once the first has its own: knows the rows that the first found. It begins empty.
   AnswerRows(std::filesystem::path file, const Json& job, int rank);
@@ -45,8 +46,10 @@ class AnswerRows {
   UniqueFd fd_;
 };
 
-// What the first rank's would refuse of FILE.partial, and of FILE too, for plans: touches nothing.
+// What the first rank's would refuse of FILE.partial, and of FILE too, for plans: touches nothing. With `keys`, what
+// require_only() would, too.
 void check_answers_begun(const std::filesystem::path& file, const Json& job);
-void check_answers_output(const std::filesystem::path& file, const Json& job);
+void check_answers_output(const std::filesystem::path& file, const Json& job,
+                          const std::vector<std::string>* keys = nullptr);
 
 }  // namespace sf::tool

@@ -62,4 +62,21 @@ void add_draft_facts(Json& facts, const ckpt::Checkpoint& draft, const arch::Pro
     facts.set("least_confidence", settings.get_float("speculation.least_confidence"));
 }
 
+Json draw_facts(const AnswerSettings& asked) {
+  Json json = Json::object().set("temperature", asked.temperature);
+  json.set("repetition_penalty", asked.repetition_penalty).set("max_new_tokens", asked.max_new_tokens);
+  json.set("top_k", asked.top_k).set("top_p", asked.top_p).set("min_p", asked.min_p);
+  return json.set("seed", static_cast<int64_t>(asked.seed));
+}
+
+Json chat_job(const ckpt::Checkpoint& target, const text::ChatEncoder& encoder, const AnswerSettings& asked,
+              Dtype compute) {
+  Json job = Json::object().set("target", target.identity());
+  job.set("tokenizer", encoder.tokenizer_digest()).set("template", encoder.template_digest());
+  job.set("compute_dtype", name_of(compute)).set("sampling", draw_facts(asked));
+  Json::Array ids;
+  for (int32_t id : asked.stop_ids) ids.emplace_back(int64_t{id});
+  return job.set("stop_ids", std::move(ids)).set("stop", Json::Array(asked.stop_texts.begin(), asked.stop_texts.end()));
+}
+
 }  // namespace sf::tool

@@ -35,17 +35,19 @@ int show_directory(app::Invocation& invocation, const std::filesystem::path& dir
            dir.string());
   std::optional<stream::Contract> contract = stream::published_contract(dir);
   SF_CHECK(contract, Exit::kData, "{} is no directory of features: it has no contract.json", dir.string());
-  bool rows = invocation.has("rows") && !invocation.json_output();
-  std::function<void(const std::string&)> sink;
-  if (rows) sink = [&](const std::string& line) { invocation.result(line); };
+  const bool rows = invocation.has("rows"), as_json = invocation.json_output();
+  Json samples = Json::array();
+  std::function<void(const stream::Sample&)> sink;
+  if (rows)
+    sink = [&](const stream::Sample& sample) {
+      as_json ? samples.push(stream::summary_of(sample)) : invocation.result(stream::describe(sample));
+    };
   stream::FeatureCounts counts = stream::inspect_features(dir, sink);
-  if (invocation.json_output()) {
-    invocation.result(Json::object()
-                          .set("contract", contract->to_json())
-                          .set("rows", counts.rows)
-                          .set("voids", counts.voids)
-                          .set("bytes", counts.bytes)
-                          .dump());
+  if (as_json) {
+    Json json = Json::object().set("contract", contract->to_json()).set("rows", counts.rows);
+    json.set("voids", counts.voids).set("bytes", counts.bytes);
+    if (rows) json.set("samples", std::move(samples));
+    invocation.result(json.dump());
     return 0;
   }
   const Json promised = contract->to_json();
@@ -59,17 +61,22 @@ int show_directory(app::Invocation& invocation, const std::filesystem::path& dir
 }  // namespace
 
 int inspect_stream(app::Invocation& invocation) {
+  const bool rows = invocation.has("rows");
+  SF_CHECK(!invocation.has("mask") || !rows, Exit::kUsage, "--rows and --mask show different things; give one");
   if (invocation.has("mask")) return show_mask(invocation);
   SF_CHECK(!invocation.has("target") && !invocation.has("html"), Exit::kUsage, "--target and --html belong to --mask");
   app::settle_settings(invocation);
   std::string what = invocation.positional().front();
+  const bool missing = what != "-" && !std::filesystem::exists(what);
+  SF_CHECK(!rows || missing || std::filesystem::is_directory(what), Exit::kUsage,
+           "--rows lists the samples of a directory of features; {} is a handle", what);
   if (what == "-") {
     SF_CHECK(!invocation.stdin_is_terminal(), Exit::kUsage,
              "a handle is wanted on standard input, which is a terminal");
     show_handle(invocation, stream::read_handle(STDIN_FILENO, Deadline::after(Seconds(kHandleWaitS))));
     return 0;
   }
-  SF_CHECK(std::filesystem::exists(what), Exit::kNoInput, "{}: no such file or directory", what);
+  SF_CHECK(!missing, Exit::kNoInput, "{}: no such file or directory", what);
   if (std::filesystem::is_directory(what)) return show_directory(invocation, what);
   show_handle(invocation, stream::Handle::parse(read_file(what, stream::kMaxHandleBytes), what));
   return 0;

@@ -5,7 +5,7 @@
 namespace sf::tool {
 
 // `sf-capture inspect WHAT`: a handle (file, or - for stdin) or a directory of features, as text. Of a directory every
-// record is read and every hash checked; --rows prints one line a sample.
+// record is read and every hash checked; --rows lists the samples.
 int inspect_stream(app::Invocation& invocation);
 
 }  // namespace sf::tool

@@ -112,12 +112,18 @@ Answers count_answers(const AnswerSettings& asked, const TargetBytes& target, co
   return answers;
 }
 
-Answers count_answers(app::Invocation& invocation) {
+// What --prompts ask of --target; `into_file`: as chats, into an output that the run would not refuse.
+Answers count_answers(app::Invocation& invocation, bool into_file) {
   ckpt::Checkpoint target = ckpt::Checkpoint::open(invocation.get("target"));
   const TargetBytes bytes = target_bytes(invocation, target);
   const text::ChatEncoder encoder = text::ChatEncoder::open(target.dir());
   const AnswerSettings asked = apply_answers(invocation.settings(), target, bytes.shape, encoder.tokenizer());
   Prompts prompts = read_prompts(invocation, encoder, bytes.shape.max_positions);
+  if (into_file) {
+    std::vector<std::string> keys;
+    for (const text::Prompt& prompt : prompts.prompts) keys.push_back(prompt.id);
+    check_answers_output(invocation.get("output"), chat_job(target, encoder, asked, bytes.compute), &keys);
+  }
   return count_answers(asked, bytes, prompts.ids, 1);
 }
 
@@ -191,7 +197,7 @@ int capture_features_plan(app::Invocation& invocation) {
 int answers_plan(app::Invocation& invocation) {
   refuse_existing(invocation.get("output"));
   require_place_for(invocation.get("output"));
-  return show_answers(invocation, count_answers(invocation));
+  return show_answers(invocation, count_answers(invocation, true));
 }
 
 namespace {
@@ -246,7 +252,7 @@ int accept_plan(app::Invocation& invocation) {
   ckpt::Checkpoint draft = ckpt::Checkpoint::open(invocation.get("draft"));
   const arch::DraftFamily& family = arch::draft_family(draft.config());
   ckpt::check_target(draft, ckpt::Checkpoint::open(invocation.get("target")));
-  Answers answers = count_answers(invocation);
+  Answers answers = count_answers(invocation, false);
   int64_t parameters = family.describe(draft.config()).parameter_count();
   const arch::Proposals proposals = proposals_of(invocation.settings(), family);
   apply_least_confidence(invocation.settings(), judges(draft));

@@ -119,8 +119,26 @@ std::string masked_html(const text::Tokenizer& tokenizer, std::span<const int32_
   return out + "</pre>\n";
 }
 
+namespace {
+
+Json shown(const text::Tokenizer& tokenizer, const text::ChatRow& row) {
+  Json json = Json::object().set("row", row.row).set("id", row.id);
+  if (!row.rejected.empty()) return json.set("void", row.rejected);
+  const text::EncodedChat& chat = row.encoded;
+  json.set("tokens", std::ssize(chat.ids)).set("supervised_tokens", static_cast<int64_t>(chat.supervised()));
+  json.set("tokens_left_out", static_cast<int64_t>(chat.cut));
+  Json parts = Json::array();
+  for (const Run& run : runs_of(tokenizer, chat.ids, chat.loss_mask))
+    parts.push(Json::object().set("supervised", run.marked).set("text", run.text));
+  return json.set("parts", std::move(parts));
+}
+
+}  // namespace
+
 int show_mask(app::Invocation& invocation) {
   const std::string what = invocation.positional().front();
+  const bool page = invocation.has("html");
+  SF_CHECK(!page || !invocation.json_output(), Exit::kUsage, "--html is a page and --format json a record; give one");
   SF_CHECK(std::filesystem::exists(what), Exit::kNoInput, "{}: no such file or directory", what);
   const ckpt::Checkpoint target = ckpt::Checkpoint::open(invocation.get("target"));
   const text::ChatEncoder encoder = text::ChatEncoder::open(target.dir());
@@ -128,8 +146,13 @@ int show_mask(app::Invocation& invocation) {
                                                                         : rows_of_chats(invocation, what, encoder);
   app::settle_settings(invocation);
   const arch::Decoder decoder = arch::decoder_from_config(target.config());
-  const std::string account = account_of(rows, ckpt::end_ids_of(target.dir(), decoder)).line();
-  const bool page = invocation.has("html");
+  const TextAccount account = account_of(rows, ckpt::end_ids_of(target.dir(), decoder));
+  if (invocation.json_output()) {
+    Json list = Json::array();
+    for (const text::ChatRow& row : rows) list.push(shown(encoder.tokenizer(), row));
+    invocation.result(Json::object().set("rows", std::move(list)).set("text", account.to_json()).dump());
+    return 0;
+  }
   if (page)
     invocation.result(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>Supervised tokens</title>\n"
@@ -144,7 +167,7 @@ int show_mask(app::Invocation& invocation) {
         page ? masked_html(encoder.tokenizer(), chat.ids, chat.loss_mask)
              : masked_text(encoder.tokenizer(), chat.ids, chat.loss_mask, app::result_has_colours(invocation)));
   }
-  invocation.result(page ? "<p>" + report::escaped(account) + "</p>\n</html>" : account);
+  invocation.result(page ? "<p>" + report::escaped(account.line()) + "</p>\n</html>" : account.line());
   return 0;
 }
 

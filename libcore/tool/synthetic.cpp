@@ -195,6 +195,7 @@ int synthetic_features(app::Invocation& invocation) {
     return 0;
   }
   stream::FeatureWriter writer(out, contract, 0, invocation.command_line());
+  const std::vector<uint64_t> positions = stream::first_positions(contract.rows, contract.order_seed);
   for (uint64_t row = 0; row < contract.rows; ++row) {
     if (writer.has(row)) continue;
     if (invocation.stop() != app::Stop::kNone) {
@@ -202,7 +203,9 @@ int synthetic_features(app::Invocation& invocation) {
       invocation.log(fmt::format("stopped; {} of {} rows are kept", writer.rows(), contract.rows));
       return static_cast<int>(Exit::kAgain);
     }
-    writer.add(synthetic_sample(contract, proposed, row));
+    stream::Sample sample = synthetic_sample(contract, proposed, row);
+    sample.position = positions[row];
+    writer.add(sample);
     invocation.progress("features", static_cast<int64_t>(row) + 1, static_cast<int64_t>(contract.rows), "");
   }
   writer.close();

@@ -16,7 +16,10 @@ SAMPLES, TOKENS = 24, 2048
 
 
 def line_of(command):
-    return json.loads(subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{command[0]} ended with {done.returncode}: {done.stderr.strip()}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def bench(a, rows):

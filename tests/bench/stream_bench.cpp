@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -73,6 +74,19 @@ void train(int from, uint64_t count, int step_ms) {
              counts.waited_s / seconds, bytes / 1e6 / static_cast<double>(count));
 }
 
+// The status of a side; an error is told with its side.
+int guarded(const char* side, const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}: {} ({})\n", side, error.what(), static_cast<int>(error.code()));
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", side, error.what());
+    return 70;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -82,9 +96,16 @@ int main(int argc, char** argv) {
   int ends[2];
   if (pipe(ends) != 0) return 71;
   pid_t child = fork();
-  if (child == 0) _exit(produce(ends[1], count, tokens, std::strcmp(argv[4], "encrypted") == 0));
-  train(ends[0], count, std::atoi(argv[3]));
+  if (child == 0)
+    _exit(guarded("producer", [&] { return produce(ends[1], count, tokens, std::strcmp(argv[4], "encrypted") == 0); }));
+  close(ends[1]);
+  const int trained = guarded("trainer", [&] {
+    train(ends[0], count, std::atoi(argv[3]));
+    return 0;
+  });
   int status = 0;
   waitpid(child, &status, 0);
-  return WEXITSTATUS(status);
+  const int produced = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (produced > 128) fmt::print(stderr, "producer: died of signal {}\n", produced - 128);
+  return trained ? trained : produced;
 }

@@ -13,7 +13,9 @@ says "text: 30 rows in, 28 kept (0 truncated, 0 tokens left out), 2 rejected (1 
   "the stop token is supervised in 28 of 28 answers" "self-test: 2 rows, " "bit-equal to plain forwards"
 python3 - <<'P' || die "the account is not in the result"
 import json
-text = json.loads(open("out").read())["text"]
+said = json.loads(open("out").read())
+text = said["text"]
+assert said["tokens"] == text["tokens"], said  # the self-test's are not among them
 assert text["rows"] == 30 and text["kept"] == text["stop_token_supervised"] == 28 and 0 < text["supervised_tokens"] < text["tokens"]
 P
 expect 0 "${capture[@]}" --data mixed.jsonl --set capture.max_length=70 -o short; says "cut before theirs" " truncated, "
@@ -40,6 +42,28 @@ expect 0 env SF_COLOR=always sf-capture inspect feats --mask --target target; gr
 grep -q "row 28 (id row-28): void: no supervised token" out || die "a void row is not shown"
 expect 0 sf-capture inspect chats.jsonl --mask --target target --html -o mask.html; grep -q "<mark>.*&lt;|im_end|&gt;</mark>" mask.html || die "no page"
 expect 64 sf-capture inspect chats.jsonl --html; says "--mask"
+expect 0 sf-capture inspect feats --mask --target target --format json
+python3 - <<'P' || die "the mask as JSON"
+import json
+seen = json.loads(open("out").read())
+row = seen["rows"][0]
+assert len(seen["rows"]) == seen["text"]["rows"] == 30 and seen["rows"][28]["void"] == "no supervised token"
+assert any(part["supervised"] and part["text"].endswith("<|im_end|>") for part in row["parts"]), row
+assert 0 < row["supervised_tokens"] < row["tokens"]
+P
+expect 64 sf-capture inspect feats --mask --rows --target target; says "give one"
+expect 64 sf-capture inspect feats --mask --html --target target --format json; says "give one"
+# Rows lie by their numbers; each says where it stands in the first epoch.
+expect 0 sf-capture inspect feats --rows; cut -d' ' -f1-4 out >lines
+expect 0 sf-capture inspect feats --rows --format json
+python3 - <<'P' || die "positions of rows"
+import json
+samples = json.loads(open("out").read())["samples"]
+places = [(s["position"], s["row"]) for s in samples]
+assert [row for _, row in places] == list(range(30)) and sorted(at for at, _ in places) == list(range(30)), places
+assert [at for at, _ in places] != list(range(30)), "the order is a permutation"
+assert open("lines").read().splitlines()[:30] == [f"position {at} row {row}" for at, row in places]
+P
 
 # Eight bits: half the bytes, the effect said; training takes them, and their replay gives equal bits.
 for type in bf16 fp8; do expect 0 "${capture[@]}" --data chats.jsonl --set capture.feature_dtype=$type -o $type; says "cross entropy of"; done
@@ -91,6 +115,13 @@ done
 [ -d killed ] || expect 0 "${capture[@]}" --data many.jsonl -o killed
 diff <(sf-capture inspect never-killed --rows | sed 's/^position [0-9]* //' | sort) <(sf-capture inspect killed --rows | sed 's/^position [0-9]* //' | sort) >/dev/null || die "killed three times, the rows are others"
 
+# Told to stop before a trainer came, it ends as any verb that may be run again, and takes its handle back.
+"${capture[@]}" --data chats.jsonl --handle-file handle.json >/dev/null 2>cap.err & pid=$!
+for _ in $(seq 2000); do [ -e handle.json ] && break; sleep 0.01; done
+expect 64 sf-capture inspect handle.json --rows; says "is a handle"
+kill -TERM $pid; got=0; wait $pid || got=$?
+[ $got = 75 ] && [ ! -e handle.json ] || { cat cap.err; die "TERM before a trainer joined ended with $got"; }
+
 for how in --plan ''; do expect 73 "${capture[@]}" --data chats.jsonl --handle-file target $how; says "is a directory"; done
 
 # The target's own answers: equal bytes whatever the batch, a kill and the same line again; each row says how it was drawn.
@@ -110,3 +141,29 @@ for line in open("answers1.jsonl"):
     assert len(row["input_ids"]) == len(row["loss_mask"]) and sum(row["loss_mask"]) in range(1, 13)
 P
 expect 0 "${capture[@]}" --data answers1.jsonl -o taken; says "6 kept"
+
+# Killed at any moment it goes on to the same bytes. Another job, fewer prompts, a digit that changed: refused by plan and run.
+RANDOM=11
+more=(sf-capture regenerate --target target --prompts chats.jsonl --set generate.max_new_tokens=48 --set generate.temperature=0.8 --set generate.batch=2)
+expect 0 "${more[@]}" -o undisturbed.jsonl
+for rows in 2 9 17; do
+  "${more[@]}" -o cut.jsonl >/dev/null 2>&1 & pid=$!
+  for _ in $(seq 2000); do [ "$(cat cut.jsonl.partial 2>/dev/null | grep -c input_ids)" -ge $rows ] && break; sleep 0.005; done
+  sleep "0.0$((RANDOM % 10))"; kill -KILL $pid 2>/dev/null || true; wait $pid || true
+done
+[ -e cut.jsonl.partial ] && [ ! -e cut.jsonl ] || die "regenerate was not killed on the way"
+cp cut.jsonl.partial at-kill
+for how in --plan ''; do
+  expect 76 "${more[@]}" --set generate.temperature=0.7 $how -o cut.jsonl; says 'cut.jsonl.partial was begun with other settings: sampling was {"temperature":0.8'
+  expect 76 "${more[@]}" --limit 1 $how -o cut.jsonl; says "holds an answer to c"
+done
+python3 - <<'P'
+import re
+text = open("at-kill").read()
+at = re.search(r'"input_ids":\[\d*(\d)', text[: text.rindex("\n")]).start(1)
+open("cut.jsonl.partial", "w").write(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :])
+P
+for how in --plan ''; do expect 76 "${more[@]}" $how -o cut.jsonl; says "is not what was written"; done
+cp at-kill cut.jsonl.partial
+expect 0 "${more[@]}" -o cut.jsonl
+cmp cut.jsonl undisturbed.jsonl || die "killed three times, the answers are others"

@@ -152,6 +152,10 @@ expect 65 sf-init draft dflash --target target --from odd -o never
 says "have another shape than config.json's: layers.0.mlp.gate_proj.weight is ["
 expect 78 sf-init draft peagle --target target --from exported-sliding-hf -o never
 says "a draft of dflash cannot begin as one of peagle"
+for wish in "--draft-vocab 64" "--reference-quirks" "--set draft.hidden_layers=2"; do
+  # shellcheck disable=SC2086
+  expect 78 sf-init draft dflash --target target --from exported-sliding-hf $wish -o never; says "to 0 shapes (those of --from are taken)"
+done
 expect 65 sf-train dflash -c run.toml --draft exported-sliding-hf --from states -o never
 says "sf-init draft ALGORITHM --from exported-sliding-hf"
 

@@ -54,6 +54,7 @@ TEST(SelfTest, RowsAsTheRunCapturesThemAreThoseOfPlainForwards) {
         CaptureCheck seen = check_capture(capture, rows(), 8);
         EXPECT_EQ(seen.rows, 2);
         EXPECT_EQ(seen.tokens, kMostChecked + 19);
+        EXPECT_EQ(capture.tokens(), 0) << "the run's own count";
       }
     }
   }

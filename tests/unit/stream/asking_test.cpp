@@ -47,9 +47,10 @@ TEST(AskingOf, WhatALostProducerOwedIsAskedOfTheOthersAndShownAsLost) {
   EXPECT_EQ(asking.lose(0), 2u);
   EXPECT_EQ(positions_of(asking.requests(0), 1), (std::vector<uint64_t>{0, 2}));
   EXPECT_EQ(asking.tally(0).lost, 2u);
-  EXPECT_EQ(asking.tally(0).wrong(), std::nullopt);
+  EXPECT_EQ(asking.tally().again, 2u) << "what was lost is asked again";
+  EXPECT_EQ(asking.wrong(), std::nullopt);
   for (uint64_t position : {0, 1, 2, 3}) EXPECT_TRUE(asking.answered(1, position, 1, false, 0));
-  EXPECT_EQ(asking.tally().wrong(), std::nullopt);
+  EXPECT_EQ(asking.wrong(), std::nullopt);
   EXPECT_EQ(asking.tally().in_flight, 4u);
 }
 
@@ -76,6 +77,29 @@ TEST(AskingOf, ALateAnswerIsOvertakenByAnotherProducerAndCountedApart) {
   EXPECT_EQ(asking.tally(0).overtaken, 1u);
   EXPECT_EQ(asking.tally().asked, 1u);
   EXPECT_EQ(asking.tally().wrong(), std::nullopt);
+}
+
+TEST(AskingOf, RequestsAreOneForEachPositionAndThoseAskedAgain) {
+  Asking asking(marks(100), 5);
+  want(asking, 0, 3);
+  EXPECT_EQ(asking.tally().unasked, 3u);
+  asking.join(0);
+  asking.join(1);
+  asking.requests(0);  // 0 and 2 of the first, 1 of the second
+  asking.damaged(0, 0);
+  asking.lose(1);
+  EXPECT_EQ(asking.requests(0).size(), 2u);
+  EXPECT_EQ(asking.tally().again, 2u);
+  EXPECT_EQ(asking.tally(0).asked, 3u);
+  EXPECT_EQ(asking.tally(0).again, 1u);
+  EXPECT_TRUE(asking.answered(0, 0, 1, false, 0));
+  asking.take(0);
+  asking.need(0);  // once more
+  asking.requests(0);
+  EXPECT_EQ(asking.tally().again, 3u);
+  EXPECT_EQ(asking.tally(0).asked, 4u);
+  EXPECT_EQ(asking.tally().asked, 3u);
+  EXPECT_EQ(asking.wrong(), std::nullopt);
 }
 
 TEST(AskingOf, AheadStopsAtTheHighMarkAndGoesOnAtTheLow) {
@@ -172,10 +196,8 @@ class Model {
   // What must hold at all times; the text says what does not.
   std::string broken(const Shape& shape) const {
     for (const Asking& rank : ranks_) {
-      if (rank.tally().wrong()) return *rank.tally().wrong();
+      if (rank.wrong()) return *rank.wrong();
       if (shape.capped && rank.held() > share(shape)) return fmt::format("{} samples are held", rank.held());
-      for (int p = 0; p < shape.producers; ++p)
-        if (rank.tally(p).wrong()) return *rank.tally(p).wrong();
     }
     return "";
   }

@@ -289,7 +289,7 @@ TEST(FeatureDir, InspectionGivesOneLineASample) {
   Contract contract = test_contract();
   publish_all(tmp / "f", contract);
   std::vector<std::string> lines;
-  FeatureCounts counts = inspect_features(tmp / "f", [&](const std::string& line) { lines.push_back(line); });
+  FeatureCounts counts = inspect_features(tmp / "f", [&](const Sample& sample) { lines.push_back(describe(sample)); });
   ASSERT_EQ(lines.size(), 10u);
   EXPECT_EQ(counts.voids, 1u);
   EXPECT_NE(lines[4].find(" row 4  void: no supervised token"), std::string::npos) << lines[4];

@@ -250,6 +250,14 @@ TEST(ContractOf, ReadsBackAndNamesTheFirstDifference) {
   other.data = "d1";
   EXPECT_EQ(contract.difference(other), "hidden: wanted 8, found 9");
   EXPECT_NE(contract.digest(), other.digest());
+  other.hidden = contract.hidden;
+  other.mask_rule = "reference";  // which changes the digest of the data, too
+  EXPECT_EQ(contract.difference(other), "mask_rule: wanted \"turn\", found \"reference\"");
+}
+
+TEST(Place, OfEachRowInTheFirstEpochIsWhereTheOrderPutsIt) {
+  const std::vector<uint64_t> positions = first_positions(50, 7);
+  for (uint64_t row = 0; row < 50; ++row) EXPECT_EQ(place_of(positions[row], 50, 7).row, row);
 }
 
 TEST(ContractOf, EveryFieldIsCompared) {

@@ -49,6 +49,26 @@ TEST(HandleLine, WhatIsNotAHandleIsRefusedWithItsStatus) {
   EXPECT_EQ(code_of([&] { Handle::parse(std::string(kMaxHandleBytes + 1, ' '), "t"); }), Exit::kData);
 }
 
+TEST(HandleLine, AFieldOfAnotherTypeIsNamed) {
+  Handle handle = test_handle();
+  handle.encryption =
+      Encryption{std::string(kKeyLetters, 'a'), {std::string(kKeyLetters, 'b'), std::string(kKeyLetters, 'c')}};
+  const Json whole = handle.to_json();
+  auto refusal_names = [&](const Json& json, const std::string& key) {
+    std::string message;
+    EXPECT_EQ(code_of([&] { Handle::parse(json.dump(), "t"); }, &message), Exit::kData) << key;
+    EXPECT_NE(message.find("field " + key + ": wanted"), std::string::npos) << key << ": " << message;
+  };
+  for (const auto& [key, value] : whole.as_object()) {
+    if (key == "kind" || key == "contract" || key == "encryption") continue;
+    refusal_names(Json(whole).set(key, true), key);
+  }
+  for (const char* of : {"contract", "encryption"})
+    for (const auto& [key, value] : whole.at(of).as_object())
+      refusal_names(Json(whole).set(of, Json(whole.at(of)).set(key, true)), key);
+  refusal_names(Json(whole).set("endpoints", Json::Array{Json::object().set("data", 7).set("control", 7)}), "data");
+}
+
 TEST(HandleLine, AnAddressNobodyCanConnectToIsRefusedBeforeItIsWaitedFor) {
   for (const char* address : {"", "http://x", "tcp://", "tcp://:5", "tcp://h", "tcp://h:", "tcp://h:0", "tcp://h:65536",
                               "tcp://h:-1", "tcp://h:5x", "ipc:///tmp/x"}) {

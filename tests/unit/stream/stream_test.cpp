@@ -260,6 +260,7 @@ TEST(Stream, ToldToStopBeforeAnybodyJoinedItEndsAtOnce) {
   ProducerThread producer(options, [&](uint64_t p) { return test_sample(contract, p); });
   producer.stop();
   EXPECT_EQ(producer.join(), Ending::kStoppedUnasked);
+  EXPECT_EQ(exit_of(Ending::kStoppedUnasked), Exit::kAgain);
 }
 
 TEST(Stream, ASilentRankIsReportedByName) {

@@ -22,6 +22,10 @@ const Json kJob = Json::object().set("temperature", 0.5).set("questions", "q");
 std::string begun(const Json& job) {
   return Json::object().set("job", sha256_hex(job.dump())).set("facts", job).dump() + "\n";
 }
+// A row as a file of them keeps it.
+std::string kept(const Json& row) {
+  return Json::object().set("xxh3", hex64(xxh3_64(row.dump()))).set("row", row).dump() + "\n";
+}
 std::string refusal(const std::function<void()>& act) {
   try {
     act();
@@ -55,7 +59,7 @@ TEST_F(Rows, ArePublishedInOrderWhateverRankWroteThem) {
 
 TEST_F(Rows, OfRanksThatWereKilledAreFoundByTheNextRun) {
   write_atomic(beside(".partial"), begun(kJob));
-  write_atomic(beside(".partial.12"), begun(kJob) + row("a").dump() + "\n{\"id\":\"to");
+  write_atomic(beside(".partial.12"), begun(kJob) + kept(row("a")) + "{\"xxh3\":\"to");
   write_atomic(beside(".partial.old"), "somebody else's");
   AnswerRows rows(file_, kJob, "me");
   EXPECT_TRUE(rows.has("a/0"));
@@ -66,8 +70,7 @@ TEST_F(Rows, OfRanksThatWereKilledAreFoundByTheNextRun) {
 }
 
 TEST_F(Rows, OfAnotherJobAreRefusedAndLeftAlone) {
-  const std::string theirs =
-      begun(Json::object().set("temperature", 0.7).set("questions", "q")) + row("a").dump() + "\n";
+  const std::string theirs = begun(Json::object().set("temperature", 0.7).set("questions", "q")) + kept(row("a"));
   write_atomic(beside(".partial.1"), theirs);
   const std::string wanted = ".partial.1 was begun with other settings: generate.temperature was 0.7, is 0.5; go on";
   EXPECT_NE(refusal([&] { AnswerRows(file_, kJob, "me"); }).find(wanted), std::string::npos);
@@ -85,13 +88,35 @@ TEST_F(Rows, ThatThisRunDoesNotAskForAreNotThrownAway) {
   AnswerRows rows(file_, kJob, "me");
   rows.require_only({"c/0", "b/0", "a/0"});
   EXPECT_NE(refusal([&] { rows.require_only({"a/0"}); }).find("holds an answer to b/0"), std::string::npos);
+  const std::vector<std::string> all{"a/0", "b/0"}, fewer{"a/0"};
+  EXPECT_EQ(refusal([&] { check_answers_output(file_, kJob, &all); }), "");
+  EXPECT_NE(refusal([&] { check_answers_output(file_, kJob, &fewer); }).find("holds an answer to b/0"),
+            std::string::npos);
+}
+
+TEST_F(Rows, ADigitThatChangedIsRefusedNamingTheRow) {
+  Json answer = row("a");
+  answer.set("ids", Json::array());
+  for (int64_t id : {17, 4, 9}) answer.as_object().back().second.push(id);
+  std::string text = begun(kJob) + kept(row("b")) + kept(answer);
+  {
+    write_atomic(beside(".partial"), text);
+    AnswerRows rows(file_, kJob, "me");
+    EXPECT_EQ(rows.size(), 2u);
+  }
+  text.replace(text.find("17,4"), 2, "18");
+  write_atomic(beside(".partial"), text);
+  for (const auto& look :
+       std::vector<std::function<void()>>{[&] { AnswerRows(file_, kJob, "me"); }, [&] { AnswerRows(file_, kJob, 1); },
+                                          [&] { check_answers_begun(file_, kJob); }})
+    EXPECT_NE(refusal(look).find(".partial:3: row a/0 is not what was written"), std::string::npos) << refusal(look);
 }
 
 TEST_F(Rows, ALineThatIsNoneIsNamedByItsNumber) {
-  write_atomic(beside(".partial"), begun(kJob) + row("a").dump() + "\nrubbish\n" + row("b").dump() + "\n");
+  write_atomic(beside(".partial"), begun(kJob) + kept(row("a")) + "rubbish\n" + kept(row("b")));
   EXPECT_NE(refusal([&] { AnswerRows(file_, kJob, "me"); }).find(".partial:3:"), std::string::npos);
-  write_atomic(beside(".partial"), begun(kJob) + "{\"sample\":0}\n");
-  EXPECT_NE(refusal([&] { AnswerRows(file_, kJob, "me"); }).find(".partial:2: key \"id\" is missing"),
+  write_atomic(beside(".partial"), begun(kJob) + row("a").dump() + "\n");
+  EXPECT_NE(refusal([&] { AnswerRows(file_, kJob, "me"); }).find(".partial:2: neither a row with its hash"),
             std::string::npos);
   EXPECT_NE(refusal([&] { check_answers_output(file_, kJob); }).find(".partial:2:"), std::string::npos);
 }
