@@ -64,10 +64,4 @@ void label_loss(const LabelLoss& op, LabelRow* seen, const Parallel& parallel) {
   pieces(parallel, op.rows, op.width, 1, [&](size_t b, size_t e) { table().label_loss(op, seen, b, e); });
 }
 
-void label_loss_backward(const LabelLoss& op, const LabelRow* seen, const float* scale, float* dz,
-                         const Parallel& parallel) {
-  pieces(parallel, op.rows, op.width, 1,
-         [&](size_t b, size_t e) { table().label_loss_backward(op, seen, scale, dz, b, e); });
-}
-
 }  // namespace sf::kernels

@@ -55,8 +55,6 @@ struct Table {
   void (*soft_loss)(const SoftLoss& op, SoftRow* out, size_t begin, size_t end);
   void (*distance_loss)(const DistanceLoss& op, DistanceRow* out, size_t begin, size_t end);
   void (*label_loss)(const LabelLoss& op, LabelRow* seen, size_t begin, size_t end);
-  void (*label_loss_backward)(const LabelLoss& op, const LabelRow* seen, const float* scale, float* dz, size_t begin,
-                              size_t end);
   // Tiles of attention_tile query rows of a key head; bytes of scratch; (batch, key head) pairs.
   size_t attention_tile;
   void (*attention)(const Attention& op, Heads<float> out, float* lse, size_t begin, size_t end);

@@ -137,9 +137,12 @@ void distance_loss(const DistanceLoss& op, DistanceRow* out) {
     auto side = [&](size_t i) { return p(i) > q(i) ? 1.0 : p(i) < q(i) ? -1.0 : 0.0; };
     for (size_t i = 0; i < op.width; ++i) l1 += std::fabs(p(i) - q(i)), mean += p(i) * side(i);
     const double nll = std::log(z_total) - z(label), of_l1 = op.t ? op.l1_weight[r] : 0;
-    out[r] = DistanceRow{static_cast<float>(op.nll_weight[r] * nll + of_l1 * l1), static_cast<float>(nll),
-                         static_cast<float>(l1), static_cast<float>(p(best)),
-                         op.t ? static_cast<float>(q(best_t)) : 0, static_cast<int32_t>(best),
+    out[r] = DistanceRow{static_cast<float>(op.nll_weight[r] * nll + of_l1 * l1),
+                         static_cast<float>(nll),
+                         static_cast<float>(l1),
+                         static_cast<float>(p(best)),
+                         op.t ? static_cast<float>(q(best_t)) : 0,
+                         static_cast<int32_t>(best),
                          static_cast<int32_t>(best_t)};
     std::vector<float> gradient;
     for (size_t i = 0; i < op.width; ++i) {
@@ -153,16 +156,22 @@ void distance_loss(const DistanceLoss& op, DistanceRow* out) {
 void label_loss(const LabelLoss& op, LabelRow* seen) {
   for (size_t r = 0; r < op.rows; ++r) {
     LabelRow& row = seen[r];
-    const float* z = op.z + r * op.width;
+    float* z = op.z + r * op.width;
     double top = row.top, total = 0;
     for (size_t i = 0; i < op.width; ++i) {
       if (z[i] > top) top = z[i], row.argmax = static_cast<int32_t>(op.first + static_cast<int64_t>(i));
       if (op.first + static_cast<int64_t>(i) == op.label[r]) row.at_label = z[i];
     }
     for (size_t i = 0; i < op.width; ++i) total += std::exp(static_cast<double>(z[i]) - top);
-    if (row.total != 0) total += std::exp(row.top - top) * row.total;
+    const double shrink = row.total == 0 ? 0 : std::exp(row.top - top);
     row.top = static_cast<float>(top);
-    row.total = static_cast<float>(total);
+    row.total = static_cast<float>(total + shrink * row.total);
+    if (!op.shrink) continue;
+    op.shrink[r] = static_cast<float>(shrink);
+    for (size_t i = 0; i < op.width; ++i) {
+      const bool label = op.first + static_cast<int64_t>(i) == op.label[r];
+      z[i] = label ? 0 : static_cast<float>(std::exp(static_cast<double>(z[i]) - top));
+    }
   }
 }
 

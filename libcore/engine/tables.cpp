@@ -259,24 +259,18 @@ class Head : public TableExchange {
   using TableExchange::TableExchange;
   model::Tensors forward(const Store& store, const model::Tensors* inputs, bool graph) override {
     head_.reset();
-    if (inputs) head_.emplace(inputs->at(segment_.reads[0]), inputs->at(segment_.reads[1]), table_->rows());
+    if (inputs) head_.emplace(inputs->at(segment_.reads[0]), inputs->at(segment_.reads[1]), table_->rows(), graph);
     table_->visit(store, segment_.table->chunk, inputs ? see() : Use());
     if (!inputs) return {};
     model::Tensors out{{segment_.writes[0], head_->nll()}, {segment_.writes[1], head_->top1()}};
     if (!graph) head_.reset();
     return out;
   }
-  model::Tensors backward(const Store& store, const model::Tensors* gradients) override {
-    auto upstream = gradients ? gradients->find(segment_.writes[0]) : model::Tensors::const_iterator();
-    bool asked = gradients && upstream != gradients->end();
-    Use use;
-    if (asked)
-      use = [&](int64_t first, const at::Tensor& rows) {
-        head_->differentiate(upstream->second, first, table_->at_use(rows));
-      };
-    table_->visit(store, segment_.table->chunk, use);
-    if (!asked) return {};
-    model::Tensors out{{segment_.reads[0], head_->gradient()}};
+  model::Tensors backward(const Store&, const model::Tensors* gradients) override {
+    if (!gradients) return {};
+    auto upstream = gradients->find(segment_.writes[0]);
+    if (upstream == gradients->end()) return {};
+    model::Tensors out{{segment_.reads[0], head_->gradient(upstream->second)}};
     head_.reset();
     return out;
   }

@@ -35,14 +35,13 @@ LinearDistance linear_distance(const std::vector<LogitPart>& parts, const Distan
 // What a row has seen of the vocabulary so far, as in kernels::LabelRow; [R] each.
 struct LabelRows {
   at::Tensor top, total, at_label, argmax;
+  at::Tensor sum, at_labels;  // [R, H] as in VocabularyHead; undefined: no gradient is asked for
 };
-LabelRows nothing_seen(const at::Tensor& x);
+LabelRows nothing_seen(const at::Tensor& x, bool gradient);
 // x: [R, H], rows: [C, H], labels: [R]; `first` of the chunk. Returns the new state; the old one stays valid.
 LabelRows see(const LabelRows& before, const at::Tensor& x, const at::Tensor& rows, const at::Tensor& labels,
               int64_t first);
 at::Tensor nll(const LabelRows& rows);
-// F32 [R, H]: this chunk's part of the gradient.
-at::Tensor label_gradient(const LabelRows& seen, const at::Tensor& x, const at::Tensor& rows, const at::Tensor& labels,
-                          int64_t first, const at::Tensor& upstream);
+at::Tensor gradient(const LabelRows& rows, const at::Tensor& upstream);  // F32 [R, H]; upstream: [R]
 
 }  // namespace sf::ops::plain

@@ -100,10 +100,13 @@ LinearSoftCrossEntropy linear_soft_cross_entropy(const at::Tensor& x, const at::
   });
 }
 
-LabelRows nothing_seen(const at::Tensor& x) {
+LabelRows nothing_seen(const at::Tensor& x, bool gradient) {
   at::TensorOptions wide = x.options().dtype(at::kFloat).requires_grad(false);
   at::Tensor zero = at::zeros({x.size(0)}, wide);
-  return {at::full({x.size(0)}, -INFINITY, wide), zero, zero, at::zeros({x.size(0)}, wide.dtype(at::kLong))};
+  LabelRows rows{at::full({x.size(0)}, -INFINITY, wide),        zero, zero,
+                 at::zeros({x.size(0)}, wide.dtype(at::kLong)), {},   {}};
+  if (gradient) rows.sum = rows.at_labels = at::zeros(x.sizes(), wide);
+  return rows;
 }
 
 namespace {
@@ -124,23 +127,28 @@ LabelRows see(const LabelRows& before, const at::Tensor& x, const at::Tensor& ro
               int64_t first) {
   at::Tensor z = logits(x, rows), best = z.amax(1), top = at::maximum(before.top, best);
   auto [at, inside] = place_of(labels, first, z);
-  at::Tensor own = z.gather(1, at).squeeze(1);
-  return {top, before.total * (before.top - top).exp() + (z - top.unsqueeze(1)).exp().sum(1),
-          at::where(inside.squeeze(1), own, before.at_label),
-          at::where(best.gt(before.top), z.argmax(1).add(first), before.argmax)};
+  const at::Tensor own = z.gather(1, at).squeeze(1), shrink = (before.top - top).exp();
+  const at::Tensor e = (z - top.unsqueeze(1)).exp();
+  LabelRows now{top,
+                before.total * shrink + e.sum(1),
+                at::where(inside.squeeze(1), own, before.at_label),
+                at::where(best.gt(before.top), z.argmax(1).add(first), before.argmax),
+                {},
+                {}};
+  if (!before.sum.defined()) return now;
+  const at::Tensor others = e.scatter_add(1, at, e.gather(1, at).mul(inside).neg()).to(x.scalar_type());
+  now.sum = before.sum * shrink.unsqueeze(1) + at::matmul(others.to(at::kFloat), rows.to(at::kFloat));
+  now.at_labels = at::where(inside, rows.index_select(0, at.squeeze(1)).to(at::kFloat), before.at_labels);
+  return now;
 }
 
 at::Tensor nll(const LabelRows& rows) {
   return (rows.total.to(at::kDouble).log() + (rows.top.to(at::kDouble) - rows.at_label)).to(at::kFloat);
 }
 
-at::Tensor label_gradient(const LabelRows& seen, const at::Tensor& x, const at::Tensor& rows, const at::Tensor& labels,
-                          int64_t first, const at::Tensor& upstream) {
-  at::Tensor z = logits(x, rows);
-  auto [at, inside] = place_of(labels, first, z);
-  at::Tensor p = (z - seen.top.unsqueeze(1)).exp() / seen.total.unsqueeze(1);
-  at::Tensor g = p.scatter_add(1, at, inside.to(at::kFloat).neg()) * tensor::beside(upstream, x).unsqueeze(1);
-  return at::matmul(g.to(x.scalar_type()).to(at::kFloat), rows.to(at::kFloat));
+at::Tensor gradient(const LabelRows& rows, const at::Tensor& upstream) {
+  const at::Tensor share = (tensor::beside(upstream, rows.sum) / rows.total).unsqueeze(1);
+  return rows.sum * share + rows.at_labels * (share * ((rows.at_label - rows.top).exp() - rows.total).unsqueeze(1));
 }
 
 }  // namespace sf::ops::plain

@@ -3,10 +3,13 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <new>
 
 #include "base/error.h"
@@ -28,14 +31,9 @@ kernels::LabelRow* rows_of(const at::Tensor& seen) {
   return static_cast<kernels::LabelRow*>(seen.mutable_data_ptr());
 }
 
-kernels::LabelLoss describe(const at::Tensor& z, const at::Tensor& labels, int64_t first) {
-  return {static_cast<size_t>(z.size(0)), static_cast<size_t>(z.size(1)), z.const_data_ptr<float>(),
-          labels.const_data_ptr<int64_t>(), first};
-}
-
 }  // namespace
 
-VocabularyHead::VocabularyHead(const at::Tensor& x, const at::Tensor& labels, int64_t vocab)
+VocabularyHead::VocabularyHead(const at::Tensor& x, const at::Tensor& labels, int64_t vocab, bool gradient)
     : x_(x.detach().contiguous()), labels_(tensor::on_host(labels).to(at::kLong).contiguous()), vocab_(vocab) {
   SF_ASSERT(x_.dim() == 2 && labels_.dim() == 1 && labels_.size(0) == x_.size(0));
   type_of(x_);
@@ -44,12 +42,15 @@ VocabularyHead::VocabularyHead(const at::Tensor& x, const at::Tensor& labels, in
     SF_ASSERT(label >= 0 && label < vocab);
   }
   if (plain_for(x_)) {
-    rows_ = std::make_shared<plain::LabelRows>(plain::nothing_seen(x_));
+    rows_ = std::make_shared<plain::LabelRows>(plain::nothing_seen(x_, gradient));
     labels_ = tensor::beside(labels_, x_);
     return;
   }
   seen_ = at::empty({x_.size(0), 4}, at::kInt);
   for (int64_t r = 0; r < x_.size(0); ++r) new (rows_of(seen_) + r) kernels::LabelRow;
+  if (!gradient) return;
+  sum_ = at::zeros(x_.sizes(), at::kFloat);
+  at_labels_ = at::empty(x_.sizes(), x_.options());
 }
 
 void VocabularyHead::advance(int64_t first, const at::Tensor& rows) {
@@ -68,8 +69,30 @@ void VocabularyHead::see(int64_t first, const at::Tensor& rows) {
     rows_ = std::make_shared<plain::LabelRows>(plain::see(*rows_, x_, rows, labels_, first));
     return;
   }
-  at::Tensor z = product(x_, rows, at::kFloat);
-  kernels::label_loss(describe(z, labels_, first), rows_of(seen_), parallel());
+  at::Tensor z = product(x_, rows, at::kFloat), shrink;
+  kernels::LabelLoss op{static_cast<size_t>(z.size(0)), static_cast<size_t>(z.size(1)), z.mutable_data_ptr<float>(),
+                        labels_.const_data_ptr<int64_t>(), first};
+  if (sum_.defined()) {
+    shrink = at::empty({x_.size(0), 1}, at::kFloat);
+    op.shrink = shrink.mutable_data_ptr<float>();
+  }
+  kernels::label_loss(op, rows_of(seen_), parallel());
+  if (!sum_.defined()) return;
+  keep_labels(first, rows);
+  z = z.to(x_.scalar_type());
+  sum_.mul_(shrink);
+  sum_.add_(product(z, rows.t(), at::kFloat));
+}
+
+void VocabularyHead::keep_labels(int64_t first, const at::Tensor& rows) {
+  const at::Tensor from = rows.contiguous();
+  const size_t bytes = static_cast<size_t>(x_.size(1)) * x_.element_size();
+  for (int64_t r = 0; r < x_.size(0); ++r) {
+    const int64_t label = labels_.const_data_ptr<int64_t>()[r] - first;
+    if (label < 0 || label >= from.size(0)) continue;
+    std::memcpy(static_cast<std::byte*>(at_labels_.mutable_data_ptr()) + static_cast<size_t>(r) * bytes,
+                static_cast<const std::byte*>(from.const_data_ptr()) + static_cast<size_t>(label) * bytes, bytes);
+  }
 }
 
 at::Tensor VocabularyHead::nll() const {
@@ -93,24 +116,21 @@ at::Tensor VocabularyHead::top1() const {
   return ids;
 }
 
-void VocabularyHead::differentiate(const at::Tensor& upstream, int64_t first, const at::Tensor& rows) {
-  SF_ASSERT(next_ >= vocab_ && upstream.scalar_type() == at::kFloat && upstream.numel() == x_.size(0));
-  advance(first, rows);
-  if (!gradient_.defined()) gradient_ = at::zeros(x_.sizes(), x_.options().dtype(at::kFloat));
-  if (x_.size(0) == 0) return;
-  if (rows_) {
-    gradient_.add_(plain::label_gradient(*rows_, x_, rows, labels_, first, upstream));
-    return;
+at::Tensor VocabularyHead::gradient(const at::Tensor& upstream) const {
+  SF_ASSERT(next_ == vocab_ && upstream.scalar_type() == at::kFloat && upstream.numel() == x_.size(0));
+  if (rows_) return plain::gradient(*rows_, upstream).to(x_.scalar_type());
+  SF_ASSERT(sum_.defined());
+  at::Tensor of_sum = at::empty({x_.size(0), 1}, at::kFloat), of_label = at::empty({x_.size(0), 1}, at::kFloat);
+  const at::Tensor seed = upstream.contiguous();
+  for (int64_t r = 0; r < x_.size(0); ++r) {
+    const kernels::LabelRow& row = rows_of(seen_)[r];
+    const float share = seed.const_data_ptr<float>()[r] / row.total;
+    of_sum.mutable_data_ptr<float>()[r] = share;
+    of_label.mutable_data_ptr<float>()[r] = share * (std::exp(row.at_label - row.top) - row.total);
   }
-  at::Tensor z = product(x_, rows, at::kFloat), scale = upstream.contiguous();
-  kernels::label_loss_backward(describe(z, labels_, first), rows_of(seen_), scale.const_data_ptr<float>(),
-                               z.mutable_data_ptr<float>(), parallel());
-  gradient_.add_(product(z.to(x_.scalar_type()), rows.t(), at::kFloat));
-}
-
-at::Tensor VocabularyHead::gradient() const {
-  SF_ASSERT(next_ == 2 * vocab_);
-  return gradient_.to(x_.scalar_type());
+  at::Tensor out = sum_.mul(of_sum);
+  out.add_(at_labels_.mul(of_label));
+  return out.to(x_.scalar_type());
 }
 
 namespace {
@@ -131,23 +151,18 @@ struct WholeTable : torch::autograd::Function<WholeTable> {
   using List = torch::autograd::variable_list;
 
   static List forward(Context* context, const at::Tensor& x, const at::Tensor& table, const at::Tensor& labels,
-                      int64_t chunk) {
-    VocabularyHead head(x, labels, table.size(0));
+                      int64_t chunk, bool gradient) {
+    VocabularyHead head(x, labels, table.size(0), gradient);
     by_chunks(table, chunk, [&](int64_t lo, const at::Tensor& rows) { head.see(lo, rows); });
     List out{head.nll(), head.top1()};
     context->mark_non_differentiable({out[1]});
-    context->save_for_backward({table});
-    context->saved_data["chunk"] = chunk;
     context->saved_data["head"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(std::move(head)));
     return out;
   }
 
   static List backward(Context* context, List gradients) {
-    VocabularyHead head = static_cast<Held*>(context->saved_data["head"].toCapsule().get())->head;
-    at::Tensor table = context->get_saved_variables()[0];
-    by_chunks(table, context->saved_data["chunk"].toInt(),
-              [&](int64_t lo, const at::Tensor& rows) { head.differentiate(gradients[0], lo, rows); });
-    return {head.gradient(), {}, {}, {}};
+    const auto* held = static_cast<const Held*>(context->saved_data["head"].toCapsule().get());
+    return {held->head.gradient(gradients[0]), {}, {}, {}, {}};
   }
 };
 
@@ -155,7 +170,8 @@ struct WholeTable : torch::autograd::Function<WholeTable> {
 
 HeadLoss vocabulary_head(const at::Tensor& x, const at::Tensor& table, const at::Tensor& labels, int64_t chunk) {
   SF_ASSERT(chunk > 0 && !table.requires_grad());
-  std::vector<at::Tensor> out = WholeTable::apply(x, table, labels, chunk);
+  const bool gradient = at::GradMode::is_enabled() && x.requires_grad();
+  std::vector<at::Tensor> out = WholeTable::apply(x, table, labels, chunk, gradient);
   return {out[0], out[1]};
 }
 

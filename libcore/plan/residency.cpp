@@ -197,9 +197,9 @@ TableCost cost_of(const TableUse& use, Residency residency, int rank, int world)
     case Residency::kRows:
       return {mine, mine + lookups * row, rounds * exchanged, 0};
     case Residency::kStream:
-      return {mine, mine + streamed, 2 * rounds * others, 0};
+      return {mine, mine + streamed, rounds * others, 0};
     case Residency::kRowsStream:
-      return {mine, mine + lookups * row + streamed, rounds * (exchanged + 2 * others), 0};
+      return {mine, mine + lookups * row + streamed, rounds * (exchanged + others), 0};
     case Residency::kHost:
       return {0, 0, 0, whole};
   }

@@ -29,31 +29,35 @@ Shade ShadowOps::embedding(const Shade& table, Shape ids) {
   return out[0];
 }
 
-Shade ShadowOps::head_loss(const Shade& x, int64_t vocab, int64_t chunk) {
-  int64_t n = x.shape[0], rows = std::min(chunk, vocab);
-  product(n, rows, x.shape[1], x.type == Dtype::kBF16 ? Dtype::kBF16 : Dtype::kF32);
+Shades ShadowOps::head_state(const Shade& x) {
+  const int64_t n = x.shape[0], width = x.shape[1];
+  return {dense(x).detached(), tape_.make({n, 4}, Dtype::kI32), tape_.make({n, width}, Dtype::kF32),
+          tape_.make({n, width}, x.type)};
+}
+
+Shade ShadowOps::head_loss(const Shades& state, int64_t vocab, int64_t chunk) {
+  const Shade& x = state[0];
+  const int64_t n = x.shape[0], rows = std::min(chunk, vocab), width = x.shape[1];
+  {
+    Shade logits = tape_.make({n, rows}, Dtype::kF32);
+    { Shade panels = tape_.make({packed(rows, width, x.type)}, x.type); }
+    if (x.type != Dtype::kF32) logits = tape_.make({n, rows}, x.type);
+    Shade part = tape_.make({n, width}, Dtype::kF32), panels = tape_.make({packed(width, rows, x.type)}, x.type);
+  }
   Shade top1 = tape_.make({n}, Dtype::kI64);
   return tape_.make({n}, Dtype::kF32);
 }
 
-Shade ShadowOps::head_gradient(const Shade& x, int64_t vocab, int64_t chunk) {
-  int64_t n = x.shape[0], rows = std::min(chunk, vocab), width = x.shape[1];
-  Shade sum = tape_.make({n, width}, Dtype::kF32);
-  {
-    Shade logits = tape_.make({n, rows}, Dtype::kF32);
-    { Shade panels = tape_.make({packed(rows, width, x.type)}, x.type); }
-    Shade narrow = x.type == Dtype::kF32 ? logits : tape_.make({n, rows}, x.type);
-    Shade part = tape_.make({n, width}, Dtype::kF32), panels = tape_.make({packed(width, rows, x.type)}, x.type);
-  }
-  return x.type == Dtype::kF32 ? sum : tape_.make({n, width}, x.type);
+Shade ShadowOps::head_gradient(const Shades& state) {
+  const Shade sum = tape_.make(state[0].shape, Dtype::kF32);
+  { const Shade of_labels = tape_.make(state[0].shape, Dtype::kF32); }
+  return state[0].type == Dtype::kF32 ? sum : tape_.make(state[0].shape, state[0].type);
 }
 
 Shade ShadowOps::vocabulary_head(const Shade& x, int64_t vocab, int64_t chunk) {
-  Shade kept = dense(x).detached(), seen = tape_.make({x.shape[0], 4}, Dtype::kI32);
-  Shades out{head_loss(kept, vocab, chunk)};
-  tape_.record(out, {x}, [this, kept, seen, vocab, chunk](const Shades&) -> Shades {
-    return {head_gradient(kept, vocab, chunk)};
-  });
+  const Shades state = head_state(x);
+  Shades out{head_loss(state, vocab, chunk)};
+  tape_.record(out, {x}, [this, state](const Shades&) -> Shades { return {head_gradient(state)}; });
   return out[0];
 }
 

@@ -32,9 +32,10 @@ class ShadowOps {
   Shade embedding(const Shade& table, Shape ids);  // -> [ids.., H]
   // x [N, H] and a vocabulary [V, H], by chunks of `chunk` rows: -> nll F32 [N]; top-1 ids are made on the way.
   Shade vocabulary_head(const Shade& x, int64_t vocab, int64_t chunk);
-  // The two halves of it, where a table is exchanged: nll, and later the gradient of x.
-  Shade head_loss(const Shade& x, int64_t vocab, int64_t chunk);
-  Shade head_gradient(const Shade& x, int64_t vocab, int64_t chunk);
+  // The parts of it, where a table is exchanged: what is kept for the gradient, nll, and later the gradient of x.
+  Shades head_state(const Shade& x);
+  Shade head_loss(const Shades& state, int64_t vocab, int64_t chunk);
+  Shade head_gradient(const Shades& state);
   Shade linear_cross_entropy(const Shade& x, const Shade& table);  // [N, H], [V, H] -> scalar
   static int64_t head_block(int64_t rows, int64_t vocab);          // rows whose logits live at a time
   // [N, H], [V, H] -> scalar; of the teacher's states, [L, Ht], a block asks `teachers` at most.

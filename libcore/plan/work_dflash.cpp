@@ -37,11 +37,11 @@ class Heads {
               },
               {}};
     return {[this](const auto&, const NamedShades& in) {
-              kept_ = {in.at("states").detached(), chain_.tape().make({run_.batch.labels, 4}, Dtype::kI32)};
-              return judged(chain_.ops().head_loss(kept_[0], d_.vocab, kHeadChunk));
+              kept_ = chain_.ops().head_state(in.at("states"));
+              return judged(chain_.ops().head_loss(kept_, d_.vocab, kHeadChunk));
             },
             [this](const NamedShades&) -> NamedShades {
-              NamedShades out{{"states", chain_.ops().head_gradient(kept_[0], d_.vocab, kHeadChunk)}};
+              NamedShades out{{"states", chain_.ops().head_gradient(kept_)}};
               kept_.clear();
               return out;
             }};

@@ -41,8 +41,6 @@ void hard_loss(const HardLoss& op, HardRow* out, size_t begin, size_t end);
 void soft_loss(const SoftLoss& op, SoftRow* out, size_t begin, size_t end);
 void distance_loss(const DistanceLoss& op, DistanceRow* out, size_t begin, size_t end);
 void label_loss(const LabelLoss& op, LabelRow* seen, size_t begin, size_t end);
-void label_loss_backward(const LabelLoss& op, const LabelRow* seen, const float* scale, float* dz, size_t begin,
-                         size_t end);
 
 void attention(const Attention& op, Heads<float> out, float* lse, size_t begin, size_t end);
 size_t attention_scratch(const Attention& op);

@@ -229,33 +229,26 @@ void distance_loss(const DistanceLoss& op, DistanceRow* out, size_t begin, size_
 void label_loss(const LabelLoss& op, LabelRow* seen, size_t begin, size_t end) {
   const Lanes zero = splat(0.0f);
   for (size_t row = begin; row < end; ++row) {
-    const float* z = op.z + row * op.width;
+    float* z = op.z + row * op.width;
     LabelRow& out = seen[row];
-    const float here = row_top(z, op.width), top = out.top > here ? out.top : here;
-    if (here > out.top) out.argmax = static_cast<int32_t>(op.first) + first_at(z, op.width, here);
+    const int64_t label = op.label[row] - op.first;
+    const bool here = label >= 0 && label < static_cast<int64_t>(op.width);
+    const float best = row_top(z, op.width), top = out.top > best ? out.top : best;
+    if (best > out.top) out.argmax = static_cast<int32_t>(op.first) + first_at(z, op.width, best);
+    if (here) out.at_label = z[label];
     const Lanes shift = splat(top);
     Lanes total = zero;
     spans(op.width, [&](size_t i, size_t n) {
       const Lanes e = exp(take(z + i, n) - shift);
       total = total + (n == kLanes ? e : keep(e, n, zero));
+      if (op.shrink) give(z + i, e, n);
     });
-    const float before = out.total == 0 ? 0 : highest(exp(splat(out.top - top))) * out.total;
-    out.total = before + sum(total);
+    const float shrink = out.total == 0 ? 0 : highest(exp(splat(out.top - top)));
+    out.total = shrink * out.total + sum(total);
     out.top = top;
-    const int64_t label = op.label[row] - op.first;
-    if (label >= 0 && label < static_cast<int64_t>(op.width)) out.at_label = z[label];
-  }
-}
-
-void label_loss_backward(const LabelLoss& op, const LabelRow* seen, const float* scale, float* dz, size_t begin,
-                         size_t end) {
-  for (size_t row = begin; row < end; ++row) {
-    const float* z = op.z + row * op.width;
-    float* to = dz + row * op.width;
-    const Lanes shift = splat(seen[row].top), factor = splat(scale[row] / seen[row].total);
-    spans(op.width, [&](size_t i, size_t n) { give(to + i, exp(take(z + i, n) - shift) * factor, n); });
-    const int64_t label = op.label[row] - op.first;
-    if (label >= 0 && label < static_cast<int64_t>(op.width)) to[label] -= scale[row];
+    if (!op.shrink) continue;
+    op.shrink[row] = shrink;
+    if (here) z[label] = 0;
   }
 }
 

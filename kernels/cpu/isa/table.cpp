@@ -34,7 +34,6 @@ constexpr Table make() {
   t.soft_loss = soft_loss;
   t.distance_loss = distance_loss;
   t.label_loss = label_loss;
-  t.label_loss_backward = label_loss_backward;
   t.attention_tile = kTile;
   t.attention = attention;
   t.attention_scratch = attention_scratch;

@@ -38,16 +38,15 @@ struct LabelRow {
 };
 struct LabelLoss {
   size_t rows = 0, width = 0;
-  const float* z = nullptr;        // [rows, width]: ids [first, first + width)
+  float* z = nullptr;              // [rows, width]: ids [first, first + width)
   const int64_t* label = nullptr;  // [rows]
   int64_t first = 0;
+  // [rows], or null. With it z ends as e^(z - maximum so far), 0 at the label, and shrink[r] is what e^(-maximum) of
+  // the chunks before has become worth: sums over them times it are sums under the new maximum.
+  float* shrink = nullptr;
 };
 // Adds a chunk to what the rows have seen; chunks come in ascending order of ids.
 void label_loss(const LabelLoss& op, LabelRow* seen, const Parallel& parallel = {});
-// dz[r] = scale[r] * (softmax of the row at these ids - [id is the label]); `seen` is of the whole vocabulary. dz may
-// be z.
-void label_loss_backward(const LabelLoss& op, const LabelRow* seen, const float* scale, float* dz,
-                         const Parallel& parallel = {});
 
 // Cross-entropy against one label a row: loss = weight * (log-sum-exp(z) - z[label]).
 struct HardRow {

@@ -384,21 +384,30 @@ TEST_P(Kernels, EqualSoftMaximaHaveNoDistanceAndNoSlope) {
 
 TEST_P(Kernels, LabelLossOfChunksIsNearItsReference) {
   const size_t rows = 5, width = 333;
-  const std::vector<float> z = normals(rows * width, 3);
+  const std::vector<float> logits = normals(rows * width, 3);
   const std::vector<int64_t> labels{0, 332, 333, 500, 665};
-  LabelLoss loss;
-  loss.rows = rows, loss.width = width, loss.z = z.data(), loss.label = labels.data();
-  std::vector<LabelRow> fast(rows), slow(rows);
-  for (int64_t first : {0, 333}) {
-    loss.first = first;
-    label_loss(loss, fast.data());
-    reference::label_loss(loss, slow.data());
-  }
-  for (size_t r = 0; r < rows; ++r) {
-    EXPECT_EQ(fast[r].top, slow[r].top);
-    EXPECT_NEAR(fast[r].total, slow[r].total, 1e-5 * slow[r].total);  // 666 fp32 additions
-    EXPECT_EQ(fast[r].at_label, slow[r].at_label);
-    EXPECT_EQ(fast[r].argmax, slow[r].argmax);  // the second chunk ties with the first: the lower id stays
+  for (bool gradient : {false, true}) {
+    std::vector<float> z, slow_z, shrink(rows), slow_shrink(rows);
+    LabelLoss loss;
+    loss.rows = rows, loss.width = width, loss.label = labels.data();
+    std::vector<LabelRow> fast(rows), slow(rows);
+    for (int64_t first : {0, 333}) {
+      z = slow_z = logits;
+      loss.first = first;
+      loss.z = z.data(), loss.shrink = gradient ? shrink.data() : nullptr;
+      label_loss(loss, fast.data());
+      loss.z = slow_z.data(), loss.shrink = gradient ? slow_shrink.data() : nullptr;
+      reference::label_loss(loss, slow.data());
+      EXPECT_TRUE(gradient || z == logits);
+      for (size_t i = 0; i < z.size(); ++i) EXPECT_NEAR(z[i], slow_z[i], gradient ? 2e-7 : 0);  // of at most 1
+      for (size_t r = 0; r < rows; ++r) EXPECT_NEAR(shrink[r], slow_shrink[r], 2e-7);
+    }
+    for (size_t r = 0; r < rows; ++r) {
+      EXPECT_EQ(fast[r].top, slow[r].top);
+      EXPECT_NEAR(fast[r].total, slow[r].total, 1e-5 * slow[r].total);  // 666 fp32 additions
+      EXPECT_EQ(fast[r].at_label, slow[r].at_label);
+      EXPECT_EQ(fast[r].argmax, slow[r].argmax);  // the second chunk ties with the first: the lower id stays
+    }
   }
 }
 
@@ -493,12 +502,12 @@ std::vector<float> everything() {
   keep(out), keep(more);
   const std::vector<float> ones(rows, 1.0f), lse(rows, 9.0f);
   const std::vector<int64_t> labels(rows, 7);
-  LabelLoss label{rows, width, x.data(), labels.data(), 0};
+  std::vector<float> logits = x, shrink(rows);
+  LabelLoss label{rows, width, logits.data(), labels.data(), 0, shrink.data()};
   std::vector<LabelRow> seen(rows);
   label_loss(label, seen.data());
   for (const LabelRow& row : seen) keep({row.top, row.total, row.at_label});
-  label_loss_backward(label, seen.data(), ones.data(), out.data());
-  keep(out);
+  keep(logits), keep(shrink);
   for (Type type : {Type::kF32, Type::kBF16}) {
     std::vector<float> z = x;
     const std::vector<int64_t> words(rows, 41);
