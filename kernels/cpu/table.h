@@ -6,6 +6,7 @@
 
 #include "gemm_isa.h"
 #include "sf_kernels/attention.h"
+#include "sf_kernels/delta.h"
 #include "sf_kernels/loss.h"
 #include "sf_kernels/optimizer.h"
 #include "sf_kernels/rows.h"
@@ -18,6 +19,8 @@ struct SquareBlock {
   uint64_t sum[kWindows] = {};
   int exponent[kWindows] = {};
 };
+
+constexpr size_t kConvolutionBlock = 64;  // channels
 
 struct Table {
   size_t tile_rows;  // most rows of a register tile, at most kMaxTileRows
@@ -61,6 +64,16 @@ struct Table {
   size_t (*attention_scratch)(const Attention& op);
   void (*attention_backward)(const Attention& op, const AttentionGradient& gradient, void* scratch, size_t begin,
                              size_t end);
+  // Floats of scratch; (batch, key head) pairs, of steps (batch, value head) pairs.
+  size_t (*delta_scratch)(const Delta& op);
+  size_t (*delta_backward_scratch)(const Delta& op);
+  void (*delta_chunks)(const Delta& op, void* out, float* states, float* scratch, size_t begin, size_t end);
+  void (*delta_steps)(const Delta& op, void* out, float* state, float* scratch, size_t begin, size_t end);
+  void (*delta_backward)(const Delta& op, const DeltaGradient& gradient, float* scratch, size_t begin, size_t end);
+  // Tokens of all rows; blocks of kConvolutionBlock channels, with a row of them for each token as scratch.
+  void (*conv_silu)(const Convolution& op, void* y, size_t begin, size_t end);
+  void (*conv_silu_backward)(const Convolution& op, const void* g, void* dx, float* dweight, float* scratch,
+                             size_t begin, size_t end);
 };
 
 const Table& table();

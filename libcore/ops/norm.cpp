@@ -14,13 +14,21 @@ namespace sf::ops {
 
 namespace {
 
-kernels::RmsNorm describe(const at::Tensor& x, const at::Tensor& weight, double eps) {
+struct Form {
+  double eps = 0;
+  bool centred = false;
+  int64_t groups = 1;
+};
+
+kernels::RmsNorm describe(const at::Tensor& x, const at::Tensor& weight, const Form& form) {
   kernels::RmsNorm op;
   op.type = type_of(x);
-  op.width = static_cast<size_t>(x.size(-1));
+  op.centred = form.centred;
+  op.period = static_cast<size_t>(form.groups);
+  op.width = static_cast<size_t>(x.size(-1)) / op.period;
   op.rows = static_cast<size_t>(x.numel()) / op.width;
   op.x_row = op.width;
-  op.eps = static_cast<float>(eps);
+  op.eps = static_cast<float>(form.eps);
   op.x = x.const_data_ptr();
   op.weight = weight.const_data_ptr();
   return op;
@@ -28,14 +36,15 @@ kernels::RmsNorm describe(const at::Tensor& x, const at::Tensor& weight, double 
 
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
-                            const at::Tensor& weight_in, double eps) {
+                            const at::Tensor& weight_in, const Form& form) {
     const at::Tensor x = input.contiguous(), weight = weight_in.contiguous();
-    const kernels::RmsNorm op = describe(x, weight, eps);
+    const kernels::RmsNorm op = describe(x, weight, form);
     at::Tensor y = at::empty(x.sizes(), x.options());
     at::Tensor rstd = at::empty({static_cast<int64_t>(op.rows)}, at::kFloat);
     kernels::rms_norm(op, y.mutable_data_ptr(), rstd.mutable_data_ptr<float>(), parallel());
     context->save_for_backward({x, weight, rstd});
-    context->saved_data["eps"] = eps;
+    auto& data = context->saved_data;
+    data["eps"] = form.eps, data["centred"] = form.centred, data["groups"] = form.groups;
     return y;
   }
 
@@ -46,8 +55,10 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
     at::Tensor dx, dweight;
     if (context->needs_input_grad(0)) dx = at::empty(x.sizes(), x.options());
     if (context->needs_input_grad(1)) dweight = at::empty(weight.sizes(), at::kFloat);
-    kernels::rms_norm_backward(describe(x, weight, context->saved_data["eps"].toDouble()), g.const_data_ptr(),
-                               rstd.const_data_ptr<float>(), dx.defined() ? dx.mutable_data_ptr() : nullptr,
+    const auto& data = context->saved_data;
+    const Form form{data.at("eps").toDouble(), data.at("centred").toBool(), data.at("groups").toInt()};
+    kernels::rms_norm_backward(describe(x, weight, form), g.const_data_ptr(), rstd.const_data_ptr<float>(),
+                               dx.defined() ? dx.mutable_data_ptr() : nullptr,
                                dweight.defined() ? dweight.mutable_data_ptr<float>() : nullptr, parallel());
     return {dx, dweight.defined() ? dweight.to(weight.scalar_type()) : dweight, {}};
   }
@@ -58,7 +69,14 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   SF_ASSERT(weight.dim() == 1 && x.size(-1) == weight.size(0) && x.scalar_type() == weight.scalar_type());
   if (plain_for(x)) return plain::rms_norm(x, weight, eps);
-  return RmsNorm::apply(x, weight, eps);
+  return RmsNorm::apply(x, weight, Form{eps});
+}
+
+at::Tensor rms_norm_centred(const at::Tensor& x, const at::Tensor& weight, double eps, int64_t groups) {
+  SF_ASSERT(weight.dim() == 1 && x.size(-1) == weight.size(0) && x.scalar_type() == weight.scalar_type());
+  SF_ASSERT(groups > 0 && weight.size(0) % groups == 0);
+  if (plain_for(x)) return plain::rms_norm_centred(x, weight, eps, groups);
+  return RmsNorm::apply(x, weight, Form{eps, true, groups});
 }
 
 }  // namespace sf::ops

@@ -37,6 +37,12 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return (wide * at::rsqrt(wide.pow(2).mean(-1, true) + eps)).to(x.scalar_type()) * weight;
 }
 
+at::Tensor rms_norm_centred(const at::Tensor& x, const at::Tensor& weight, double eps, int64_t groups) {
+  const at::Tensor wide = x.to(at::kFloat).unflatten(-1, {groups, x.size(-1) / groups});
+  const at::Tensor unit = (wide * at::rsqrt(wide.pow(2).mean(-1, true) + eps)).flatten(-2);
+  return (unit * (weight.to(at::kFloat) + 1)).to(x.scalar_type());
+}
+
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   return (at::silu(gate.to(at::kFloat)) * up.to(at::kFloat)).to(gate.scalar_type());
 }

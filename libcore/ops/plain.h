@@ -14,6 +14,7 @@
 namespace sf::ops::plain {
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+at::Tensor rms_norm_centred(const at::Tensor& x, const at::Tensor& weight, double eps, int64_t groups);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 at::Tensor rotary(const at::Tensor& x, const RotaryTable& table, const at::Tensor& positions);
 

@@ -47,4 +47,13 @@ size_t attention_scratch(const Attention& op);
 void attention_backward(const Attention& op, const AttentionGradient& gradient, void* scratch, size_t begin,
                         size_t end);
 
+size_t delta_scratch(const Delta& op);
+size_t delta_backward_scratch(const Delta& op);
+void delta_chunks(const Delta& op, void* out, float* states, float* scratch, size_t begin, size_t end);
+void delta_steps(const Delta& op, void* out, float* state, float* scratch, size_t begin, size_t end);
+void delta_backward(const Delta& op, const DeltaGradient& gradient, float* scratch, size_t begin, size_t end);
+void conv_silu(const Convolution& op, void* y, size_t begin, size_t end);
+void conv_silu_backward(const Convolution& op, const void* g, void* dx, float* dweight, float* scratch, size_t begin,
+                        size_t end);
+
 }  // namespace sf::kernels::SF_ISA

@@ -9,11 +9,23 @@ namespace sf::kernels::SF_ISA {
 
 namespace {
 
+// What a row is multiplied with, and what the weight is: plain, or zero-centred.
 template <typename T>
+struct Plain {
+  SF_INLINE Lanes weight(const T* w, size_t n) { return take(w, n); }
+  SF_INLINE Lanes unit(Lanes x) { return rounded<T>(x); }
+};
+template <typename T>
+struct Centred {
+  SF_INLINE Lanes weight(const T* w, size_t n) { return splat(1.0f) + take(w, n); }
+  SF_INLINE Lanes unit(Lanes x) { return x; }
+};
+
+template <typename T, typename Form>
 void norm_rows(const RmsNorm& op, T* y, float* rstd, size_t begin, size_t end) {
-  const T* weight = static_cast<const T*>(op.weight);
   for (size_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(op.x) + row * op.x_row;
+    const T* weight = static_cast<const T*>(op.weight) + row % op.period * op.width;
     Lanes squares = splat(0.0f);
     spans(op.width, [&](size_t i, size_t n) {
       const Lanes value = take(x + i, n);
@@ -22,42 +34,46 @@ void norm_rows(const RmsNorm& op, T* y, float* rstd, size_t begin, size_t end) {
     const float r = 1.0f / __builtin_sqrtf(sum(squares) / static_cast<float>(op.width) + op.eps);
     if (rstd) rstd[row] = r;
     T* to = y + row * op.width;
-    spans(op.width,
-          [&](size_t i, size_t n) { give(to + i, rounded<T>(take(x + i, n) * splat(r)) * take(weight + i, n), n); });
+    spans(op.width, [&](size_t i, size_t n) {
+      give(to + i, Form::unit(take(x + i, n) * splat(r)) * Form::weight(weight + i, n), n);
+    });
   }
 }
 
-template <typename T>
+template <typename T, typename Form>
 void norm_gradient_rows(const RmsNorm& op, const T* g, const float* rstd, T* dx, size_t begin, size_t end) {
-  const T* weight = static_cast<const T*>(op.weight);
   for (size_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(op.x) + row * op.x_row;
+    const T* weight = static_cast<const T*>(op.weight) + row % op.period * op.width;
     const T* from = g + row * op.width;
     const Lanes r = splat(rstd[row]);
     Lanes dot = splat(0.0f);
-    spans(op.width,
-          [&](size_t i, size_t n) { dot = fma(take(from + i, n) * take(weight + i, n), take(x + i, n) * r, dot); });
+    spans(op.width, [&](size_t i, size_t n) {
+      dot = fma(take(from + i, n) * Form::weight(weight + i, n), take(x + i, n) * r, dot);
+    });
     const Lanes mean = splat(sum(dot) / static_cast<float>(op.width));
     T* to = dx + row * op.width;
     spans(op.width, [&](size_t i, size_t n) {
-      const Lanes scaled = take(from + i, n) * take(weight + i, n), unit = take(x + i, n) * r;
+      const Lanes scaled = take(from + i, n) * Form::weight(weight + i, n), unit = take(x + i, n) * r;
       give(to + i, (scaled - unit * mean) * r, n);
     });
   }
 }
 
-template <typename T>
+template <typename T, typename Form>
 void norm_gradient_weight(const RmsNorm& op, const T* g, const float* rstd, float* dweight, size_t begin, size_t end) {
   for (size_t column = begin; column < end; column += kLanes) {
     const size_t n = end - column < kLanes ? end - column : kLanes;
     const T* x = static_cast<const T*>(op.x) + column;
     const T* from = g + column;
-    Lanes total = splat(0.0f);
-    for (size_t row = 0; row < op.rows; ++row) {
-      const Lanes unit = rounded<T>(take(x + row * op.x_row, n) * splat(rstd[row]));
-      total = fma(take(from + row * op.width, n), unit, total);
+    for (size_t first = 0; first < op.period; ++first) {
+      Lanes total = splat(0.0f);
+      for (size_t row = first; row < op.rows; row += op.period) {
+        const Lanes unit = Form::unit(take(x + row * op.x_row, n) * splat(rstd[row]));
+        total = fma(take(from + row * op.width, n), unit, total);
+      }
+      give(dweight + first * op.width + column, total, n);
     }
-    give(dweight + column, total, n);
   }
 }
 
@@ -108,26 +124,34 @@ void turn(const Rotary& op, size_t begin, size_t end) {
 
 }  // namespace
 
-void rms_norm(const RmsNorm& op, void* y, float* rstd, size_t begin, size_t end) {
+namespace {
+
+// call.template operator()<T, Form>() of the op's type and form.
+template <typename Call>
+SF_INLINE void by_form(const RmsNorm& op, Call call) {
   if (op.type == Type::kF32)
-    norm_rows(op, static_cast<float*>(y), rstd, begin, end);
+    op.centred ? call.template operator()<float, Centred<float>>() : call.template operator()<float, Plain<float>>();
   else
-    norm_rows(op, static_cast<uint16_t*>(y), rstd, begin, end);
+    op.centred ? call.template operator()<uint16_t, Centred<uint16_t>>()
+               : call.template operator()<uint16_t, Plain<uint16_t>>();
+}
+
+}  // namespace
+
+void rms_norm(const RmsNorm& op, void* y, float* rstd, size_t begin, size_t end) {
+  by_form(op, [&]<typename T, typename Form>() { norm_rows<T, Form>(op, static_cast<T*>(y), rstd, begin, end); });
 }
 
 void rms_norm_dx(const RmsNorm& op, const void* g, const float* rstd, void* dx, size_t begin, size_t end) {
-  if (op.type == Type::kF32) {
-    norm_gradient_rows(op, static_cast<const float*>(g), rstd, static_cast<float*>(dx), begin, end);
-  } else {
-    norm_gradient_rows(op, static_cast<const uint16_t*>(g), rstd, static_cast<uint16_t*>(dx), begin, end);
-  }
+  by_form(op, [&]<typename T, typename Form>() {
+    norm_gradient_rows<T, Form>(op, static_cast<const T*>(g), rstd, static_cast<T*>(dx), begin, end);
+  });
 }
 
 void rms_norm_dweight(const RmsNorm& op, const void* g, const float* rstd, float* dweight, size_t begin, size_t end) {
-  if (op.type == Type::kF32)
-    norm_gradient_weight(op, static_cast<const float*>(g), rstd, dweight, begin, end);
-  else
-    norm_gradient_weight(op, static_cast<const uint16_t*>(g), rstd, dweight, begin, end);
+  by_form(op, [&]<typename T, typename Form>() {
+    norm_gradient_weight<T, Form>(op, static_cast<const T*>(g), rstd, dweight, begin, end);
+  });
 }
 
 void swiglu(Type type, const void* gate, const void* up, void* y, size_t begin, size_t end) {

@@ -38,6 +38,13 @@ constexpr Table make() {
   t.attention = attention;
   t.attention_scratch = attention_scratch;
   t.attention_backward = attention_backward;
+  t.delta_scratch = delta_scratch;
+  t.delta_backward_scratch = delta_backward_scratch;
+  t.delta_chunks = delta_chunks;
+  t.delta_steps = delta_steps;
+  t.delta_backward = delta_backward;
+  t.conv_silu = conv_silu;
+  t.conv_silu_backward = conv_silu_backward;
   return t;
 }
 const Table kTable = make();

@@ -11,17 +11,21 @@ namespace sf::kernels {
 
 enum class Type { kF32, kBF16 };
 
-// y = round(x * rstd) * weight, rstd = 1 / sqrt(mean(x^2) + eps); `round` is to the activation's type. Rows are `width`
-// elements, `x_row` apart in x and `width` apart elsewhere.
+// y = round(x * rstd) * weight, rstd = 1 / sqrt(mean(x^2) + eps); `round` is to the activation's type. If centred, y =
+// round(x * rstd * (1 + weight)). Rows are `width` elements, `x_row` apart in x and `width` apart elsewhere; row r has
+// row r % period of weight.
 struct RmsNorm {
   Type type = Type::kF32;
   size_t rows = 0, width = 0, x_row = 0;
   float eps = 0;
+  bool centred = false;
+  size_t period = 1;
   const void* x = nullptr;
   const void* weight = nullptr;
 };
 void rms_norm(const RmsNorm& op, void* y, float* rstd, const Parallel& parallel = {});
-// g: gradient of y. dx in the activation's type or null; dweight fp32 [width] or null, summed over rows in row order.
+// g: gradient of y. dx in the activation's type or null; dweight fp32 [period, width] or null, summed over rows in row
+// order.
 void rms_norm_backward(const RmsNorm& op, const void* g, const float* rstd, void* dx, float* dweight,
                        const Parallel& parallel = {});
 
