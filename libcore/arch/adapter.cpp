@@ -94,10 +94,12 @@ bool in_block(const Segment& segment) {
   return segment.name.starts_with("layers.");
 }
 
-// The module of a linear layer's weight; empty for anything else. A router's matrix belongs to no linear layer.
+// The module of a linear layer's weight; empty for anything else. A router's matrix belongs to no linear layer, nor
+// does a table of n-grams.
 std::string linear_module(const Parameter& parameter) {
   const std::string& name = parameter.name;
-  bool linear = parameter.shape.size() == 2 && name.ends_with(kWeight) && !name.ends_with(".mlp.gate.weight");
+  bool linear = parameter.shape.size() == 2 && name.ends_with(kWeight) && !name.ends_with(".mlp.gate.weight") &&
+                !name.ends_with(".ngram_embedding.weight");
   return linear ? name.substr(0, name.size() - kWeight.size()) : "";
 }
 
@@ -109,8 +111,9 @@ std::string parent(const std::string& name) {
   return name.substr(0, name.rfind('.'));
 }
 
+// A module's own weight of three extents is a convolution's.
 bool is_experts(const Parameter& parameter) {
-  return parameter.shape.size() == 3;
+  return parameter.shape.size() == 3 && !parameter.name.ends_with(kWeight);
 }
 
 class Finder {

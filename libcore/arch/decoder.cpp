@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "arch/config_check.h"
+#include "arch/experts_config.h"
+#include "arch/hybrid_config.h"
 #include "base/error.h"
 
 namespace sf::arch {
@@ -18,6 +21,8 @@ struct Family {
   bool kv_heads_stated;  // else as many as heads
   bool head_dim_stated;  // else hidden / heads
   int64_t bos, eos;
+  // Of the class that wraps it beside a vision tower; its config holds this one's as text_config.
+  std::string_view wrapper = {};
 };
 constexpr Family kFamilies[] = {
     {"llama", "LlamaForCausalLM", false, false, 1, 2},
@@ -26,6 +31,10 @@ constexpr Family kFamilies[] = {
     {"mistral", "MistralForCausalLM", true, false, 1, 2},
     {"qwen2_moe", "Qwen2MoeForCausalLM", true, false, -1, -1},
     {"qwen3_moe", "Qwen3MoeForCausalLM", true, false, -1, -1},
+    {"qwen3_next", "Qwen3NextForCausalLM", true, true, -1, -1},
+    {"qwen3_5_text", "Qwen3_5ForCausalLM", true, true, -1, -1, "qwen3_5"},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", true, true, -1, -1, "qwen3_5_moe"},
+    {"qwen4_exp_text", "Qwen4ExpForCausalLM", true, true, -1, -1, "qwen4_exp"},
 };
 
 std::string known() {
@@ -34,9 +43,8 @@ std::string known() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-const Family* family_of_type(std::string_view type) {
-  auto found =
-      std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& f) { return f.name == type; });
+const Family* family_where(const std::function<bool(const Family&)>& is) {
+  auto found = std::find_if(std::begin(kFamilies), std::end(kFamilies), is);
   return found == std::end(kFamilies) ? nullptr : found;
 }
 
@@ -44,7 +52,7 @@ const Family& family_of(const Json& config) {
   const Json* list = config.find("architectures");
   std::string type = config.get_string("model_type", "");
   if (!list || list->is_null()) {
-    const Family* family = family_of_type(type);
+    const Family* family = family_where([&](const Family& f) { return f.name == type; });
     SF_CHECK(family, Exit::kConfig, "config.json: model_type \"{}\" is unknown and no architecture is named; known: {}",
              type, known());
     return *family;
@@ -54,14 +62,12 @@ const Family& family_of(const Json& config) {
   SF_CHECK(list->as_array().size() == 1, Exit::kConfig, "config.json: architectures names {}, wanted one of: {}",
            list->as_array().size(), known());
   const std::string& name = list->as_array()[0].as_string();
-  for (const Family& family : kFamilies) {
-    if (family.architecture != name) continue;
-    SF_CHECK(type.empty() || type == family.name, Exit::kConfig,
-             "config.json: architecture \"{}\" is of model_type \"{}\", but model_type is \"{}\"", name, family.name,
-             type);
-    return family;
-  }
-  fail(Exit::kConfig, "config.json: architecture \"{}\" is unknown; known: {}", name, known());
+  const Family* family = family_where([&](const Family& f) { return f.architecture == name; });
+  SF_CHECK(family, Exit::kConfig, "config.json: architecture \"{}\" is unknown; known: {}", name, known());
+  SF_CHECK(type.empty() || type == family->name, Exit::kConfig,
+           "config.json: architecture \"{}\" is of model_type \"{}\", but model_type is \"{}\"", name, family->name,
+           type);
+  return *family;
 }
 
 void refuse_what_is_not_built(const Json& config) {
@@ -129,7 +135,9 @@ int64_t derivable(const Json& config, std::string_view key, bool stated, int64_t
 void read_geometry(const Json& config, const Family& family, Decoder& d) {
   d.vocab = size_of_config(config, "vocab_size");
   d.hidden = size_of_config(config, "hidden_size");
-  d.intermediate = size_of_config(config, "intermediate_size");
+  // Where every layer routes there may be none.
+  if (!is_hybrid(d.family) || config.contains("intermediate_size"))
+    d.intermediate = size_of_config(config, "intermediate_size");
   d.layers = size_of_config(config, "num_hidden_layers", 4096);
   d.heads = size_of_config(config, "num_attention_heads", 1 << 16);
   d.kv_heads = derivable(config, "num_key_value_heads", family.kv_heads_stated, d.heads);
@@ -147,28 +155,40 @@ void read_geometry(const Json& config, const Family& family, Decoder& d) {
 }
 
 bool has_attention_bias(std::string_view family) {
-  return family == "llama" || family == "qwen3" || family == "qwen3_moe";
+  return family == "llama" || family == "qwen3" || family == "qwen3_moe" || is_hybrid(family);
 }
 
-Experts experts_of(const Json& config, const Decoder& d) {
-  Experts e;
-  e.count = size_of_config(config, config.contains("num_experts") ? "num_experts" : "num_local_experts", 1 << 16);
-  e.chosen = size_of_config(config, "num_experts_per_tok", e.count);
-  e.width = size_of_config(config, "moe_intermediate_size");
-  if (d.family == "qwen2_moe") e.shared_width = size_of_config(config, "shared_expert_intermediate_size");
-  e.normalise = config.get_bool("norm_topk_prob", false);
-  int64_t step = positive(config, "decoder_sparse_step", 1);
-  for (int64_t i = 0; i < d.layers; ++i) e.layers.push_back((i + 1) % step == 0);
-  if (const Json* dense = config.find("mlp_only_layers"); dense && !dense->is_null())
-    for (const Json& layer : dense->as_array())
-      if (layer.as_int() >= 0 && layer.as_int() < d.layers) e.layers[static_cast<size_t>(layer.as_int())] = false;
-  return e;
+void check_rotary(const Decoder& d) {
+  SF_CHECK(d.rotary_dims() >= 2 && d.rotary_dims() % 2 == 0, Exit::kConfig,
+           "config.json: partial_rotary_factor = {} turns {} of {} dims, wanted an even number from 2 on",
+           d.rope.partial, d.rotary_dims(), d.head_dim);
+}
+
+void check_dense(const Decoder& d) {
+  for (int64_t i = 0; i < d.layers; ++i)
+    SF_CHECK(d.intermediate > 0 || d.routes(i), Exit::kData,
+             "config.json: intermediate_size is missing, but layer {} has no experts", i);
 }
 
 }  // namespace
 
-Decoder decoder_from_config(const Json& config) {
+Json text_config(const Json& config) {
   SF_CHECK(config.is_object(), Exit::kData, "config.json: wanted an object, found {}", config.type_name());
+  const Json* text = config.find("text_config");
+  const std::string type = config.get_string("model_type", "");
+  const Family* family = family_where([&](const Family& f) { return !f.wrapper.empty() && f.wrapper == type; });
+  if (!family || !text || !text->is_object()) return config;
+  Json result = *text;
+  result.set("model_type", family->name).set("architectures", Json(Json::Array{Json(family->architecture)}));
+  for (const char* key : {"tie_word_embeddings", "dtype", "torch_dtype", "quantization_config"})
+    if (const Json* outer = config.find(key); outer && !outer->is_null()) result.set(key, *outer);
+  for (const char* key : {"bos_token_id", "eos_token_id"})
+    if (const Json* outer = config.find(key); outer && !result.contains(key)) result.set(key, *outer);
+  return result;
+}
+
+Decoder decoder_from_config(const Json& given) {
+  const Json config = text_config(given);
   const Family& family = family_of(config);
   refuse_what_is_not_built(config);
   Decoder d;
@@ -180,14 +200,21 @@ Decoder decoder_from_config(const Json& config) {
   d.qkv_bias = family.name == "qwen2" || (family.name == "qwen2_moe" && config.get_bool("qkv_bias", true)) || biased;
   d.o_bias = biased;
   d.mlp_bias = family.name == "llama" && config.get_bool("mlp_bias", false);
-  d.qk_norm = family.name.starts_with("qwen3");
+  d.qk_norm = family.name.starts_with("qwen3") || is_hybrid(family.name);
   d.tied = config.get_bool("tie_word_embeddings", false);
-  d.rope = rope_from_config(config, d.max_positions);
-  d.windows = windows_of(config, d);
-  if (is_moe(d.family)) d.experts = experts_of(config, d);
+  d.rope = rope_from_config(config, d.max_positions, rope_form(family.name));
+  check_rotary(d);
   d.stored = dtype_of_config(config);
   d.bos = bos_of_config(config, family.bos, d.vocab);
   d.eos = eos_of_config(config, family.eos, d.vocab);
+  if (is_hybrid(d.family)) {
+    d.windows.assign(static_cast<size_t>(d.layers), 0);
+    read_hybrid(config, d);
+  } else {
+    d.windows = windows_of(config, d);
+    if (is_moe(d.family)) d.experts = experts_from_config(config, d);
+  }
+  check_dense(d);
   return d;
 }
 
@@ -230,17 +257,6 @@ void windows_to_config(const Decoder& d, Json& config) {
   if (qwen) config.set("max_window_layers", static_cast<int64_t>(first - d.windows.begin()));
 }
 
-void experts_to_config(const Decoder& d, Json& config) {
-  const Experts& e = d.experts;
-  Json dense = Json::array();
-  for (int64_t i = 0; i < d.layers; ++i)
-    if (!d.routes(i)) dense.push(i);
-  config.set("num_experts", e.count).set("num_local_experts", e.count).set("num_experts_per_tok", e.chosen);
-  config.set("moe_intermediate_size", e.width).set("norm_topk_prob", e.normalise);
-  config.set("decoder_sparse_step", 1).set("mlp_only_layers", std::move(dense));
-  if (e.shared_width > 0) config.set("shared_expert_intermediate_size", e.shared_width).set("qkv_bias", d.qkv_bias);
-}
-
 }  // namespace
 
 Json decoder_to_config(const Decoder& d) {
@@ -253,7 +269,10 @@ Json decoder_to_config(const Decoder& d) {
   if (has_attention_bias(d.family)) config.set("attention_bias", d.o_bias);
   if (d.family == "llama") config.set("mlp_bias", d.mlp_bias);
   if (is_moe(d.family)) experts_to_config(d, config);
-  windows_to_config(d, config);
+  if (is_hybrid(d.family))
+    hybrid_to_config(d, config);
+  else
+    windows_to_config(d, config);
   rope_to_config(d.rope, config);
   config.set("tie_word_embeddings", d.tied);
   tokens_to_config(d.bos, d.eos, config);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoders (Llama, Qwen2, Qwen3, Mistral, and Qwen2 and Qwen3 with experts) as data: differences between families are
-// fields, not subclasses. Source: Hugging Face config.json conventions (models_text_scoring 1.1-1.5).
+// Decoders (Llama, Qwen2, Qwen3, Mistral, Qwen2 and Qwen3 with experts, and the hybrids: Qwen3-Next, Qwen3.5,
+// Qwen4-Exp) as data: differences between families are fields, not subclasses. Source: Hugging Face config.json
+// conventions (models_text_scoring 1.1-1.5, 3).
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "arch/adapter.h"
+#include "arch/hybrid.h"
 #include "arch/model_spec.h"
 #include "base/json.h"
 
@@ -23,6 +25,8 @@ struct Rope {
   double mscale = 0, mscale_all_dim = 0;
   double attention_factor = 0;  // 0: derive
   bool truncate = true;
+  double partial = 1;             // of a head's dims, how many turn
+  std::vector<int64_t> sections;  // of slots by plane of position ids, interleaved; empty: there is one plane
 
   friend bool operator==(const Rope&, const Rope&) = default;
 };
@@ -47,19 +51,36 @@ struct Decoder {
   std::vector<int64_t> windows;  // per layer: sliding window (a key is visible iff i - j < window), 0 = full attention
   Dtype stored = Dtype::kF32;    // config's dtype; the safetensors header is what counts when reading
   Experts experts;
+  bool gated_attention = false;  // q_proj holds, head by head, a query and a gate on what it finds
+  bool centred_norms = false;    // norms multiply by 1 + weight
+  DeltaNet delta;
+  WideResidual wide;
+  Indexer indexer;
+  Ngrams ngrams;
   int64_t bos = -1;
   std::vector<int64_t> eos;
 
   bool routes(int64_t layer) const { return !experts.layers.empty() && experts.layers[static_cast<size_t>(layer)]; }
+  // The layer has a delta net where others have attention.
+  bool recurs(int64_t layer) const { return !delta.layers.empty() && delta.layers[static_cast<size_t>(layer)]; }
+  int64_t rotary_dims() const { return static_cast<int64_t>(static_cast<double>(head_dim) * rope.partial); }
   friend bool operator==(const Decoder&, const Decoder&) = default;
 };
 
+// The language part's config of a multimodal model (ForConditionalGeneration), as if it stood alone; any other config
+// as it is.
+Json text_config(const Json& config);
 // Throws kConfig naming an unknown architecture or a setting out of range; kData for a malformed file.
 Decoder decoder_from_config(const Json& config);
 // What `config`, which gave `decoder`, leaves to the family's class: "rms_norm_eps = 1e-06", ...
 std::vector<std::string> assumed(const Json& config, const Decoder& decoder);
+// What a family's rotary parameters are if a config is silent.
+struct RopeForm {
+  double partial = 0;                  // 0: all dims turn, and a config that says otherwise is refused
+  std::vector<int64_t> sections = {};  // empty: position ids have one plane
+};
 // Both rope schemas of a config merged (the rope_scaling dictionary wins); shared with the drafts' configs.
-Rope rope_from_config(const Json& config, int64_t max_positions);
+Rope rope_from_config(const Json& config, int64_t max_positions, const RopeForm& form = {});
 // Writes rope_theta, rope_scaling (null for the default) and rope_parameters: old and new readers agree.
 void rope_to_config(const Rope& rope, Json& config);
 // Writes the config.json that Hugging Face reads back to the same decoder (both rope schemas present).
@@ -79,6 +100,9 @@ struct RopeTable {
   double attention_scale = 1;
 };
 RopeTable rope_table(const Rope& rope, int64_t rotary_dims, int64_t max_positions, int64_t length);
+// By slot, the plane of position ids that it turns by: in order of the sections, which then add up to `slots`; or
+// interleaved, where of every three slots the second takes plane 1 and the third plane 2 while these have some left.
+std::vector<int64_t> planes_of_slots(const std::vector<int64_t>& sections, int64_t slots, bool interleaved);
 // The buffer "rotary" of a model: inverse frequencies of a sequence within max_positions, from fp64 to fp32.
 Buffer rotary_buffer(const Rope& rope, int64_t rotary_dims, int64_t max_positions);
 

@@ -29,7 +29,8 @@ DraftShape shape_for_target(const Decoder& target, int64_t layers) {
   DraftShape d;
   d.vocab = target.vocab;
   d.hidden = target.hidden;
-  d.intermediate = target.intermediate;
+  const Experts& e = target.experts;
+  d.intermediate = target.intermediate > 0 ? target.intermediate : e.shared_width + e.chosen * e.width;
   d.layers = layers;
   d.heads = target.heads;
   d.kv_heads = target.kv_heads;
@@ -37,6 +38,8 @@ DraftShape shape_for_target(const Decoder& target, int64_t layers) {
   d.max_positions = target.max_positions;
   d.rms_eps = target.rms_eps;
   d.rope = target.rope;
+  d.rope.partial = 1;  // a draft's heads turn whole, by one plane of position ids
+  d.rope.sections.clear();
   d.bos = target.bos;
   d.eos = target.eos;
   return d;

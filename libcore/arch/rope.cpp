@@ -97,14 +97,36 @@ void scale_yarn(const Rope& rope, int64_t dims, std::vector<double>& inverse) {
 
 }  // namespace
 
-Rope rope_from_config(const Json& config, int64_t max_positions) {
+namespace {
+
+void read_form(const Json& config, const Json& values, const RopeForm& form, Rope& rope) {
+  const double otherwise = form.partial > 0 ? form.partial : 1;
+  rope.partial = values.get_double("partial_rotary_factor", config.get_double("partial_rotary_factor", otherwise));
+  SF_CHECK(form.partial > 0 || rope.partial == 1, Exit::kConfig,
+           "config.json: partial_rotary_factor = {} is not supported, only 1", rope.partial);
+  in_range(rope.partial, "partial_rotary_factor", 0, 1);
+  rope.sections = form.sections;
+  const Json* sections = values.find("mrope_section");
+  if (form.sections.empty() || !sections || sections->is_null()) return;
+  rope.sections.clear();
+  for (const Json& section : sections->as_array()) {
+    SF_CHECK(section.as_int() >= 0 && section.as_int() <= kMaxExtent, Exit::kConfig,
+             "config.json: mrope_section holds {}, wanted 0 to {}", section.as_int(), kMaxExtent);
+    rope.sections.push_back(section.as_int());
+  }
+  SF_CHECK(rope.sections.size() == 3, Exit::kConfig, "config.json: mrope_section has {} entries, wanted 3",
+           rope.sections.size());
+}
+
+}  // namespace
+
+Rope rope_from_config(const Json& config, int64_t max_positions, const RopeForm& form) {
   Json values = dictionary(config);
   Rope rope;
   rope.type = values.get_string("rope_type", values.get_string("type", "default"));
   SF_CHECK(std::find(std::begin(kTypes), std::end(kTypes), rope.type) != std::end(kTypes), Exit::kConfig,
            "config.json: rope type \"{}\" is unknown; known: default, linear, dynamic, llama3, yarn", rope.type);
-  double partial = values.get_double("partial_rotary_factor", config.get_double("partial_rotary_factor", 1));
-  SF_CHECK(partial == 1, Exit::kConfig, "config.json: partial_rotary_factor = {} is not supported, only 1", partial);
+  read_form(config, values, form, rope);
   rope.theta = values.get_double("rope_theta", config.get_double("rope_theta", 10000));
   rope.factor = values.get_double("factor", 1);
   rope.low_freq_factor = values.get_double("low_freq_factor", 1);
@@ -138,6 +160,12 @@ void rope_to_config(const Rope& rope, Json& config) {
   }
   if (rope.type == "llama3" || rope.type == "yarn")
     values.set("original_max_position_embeddings", static_cast<int64_t>(rope.original_max_positions));
+  if (rope.partial != 1) values.set("partial_rotary_factor", rope.partial);
+  if (!rope.sections.empty()) {
+    Json sections = Json::array();
+    for (int64_t section : rope.sections) sections.push(section);
+    values.set("mrope_section", std::move(sections)).set("mrope_interleaved", true);
+  }
   config.set("rope_theta", rope.theta);
   config.set("rope_scaling", rope.type == "default" ? Json() : values);
   config.set("rope_parameters", values.set("rope_theta", rope.theta));
@@ -159,6 +187,18 @@ RopeTable rope_table(const Rope& rope, int64_t rotary_dims, int64_t max_position
     table.attention_scale = yarn_attention(rope);
   }
   return table;
+}
+
+std::vector<int64_t> planes_of_slots(const std::vector<int64_t>& sections, int64_t slots, bool interleaved) {
+  std::vector<int64_t> planes(static_cast<size_t>(slots), 0);
+  int64_t slot = 0;
+  for (int64_t plane = 0; plane < std::ssize(sections); ++plane) {
+    const int64_t count = sections[static_cast<size_t>(plane)];
+    for (int64_t i = 0; i < count && plane > 0 && interleaved; ++i)
+      if (plane + 3 * i < slots) planes[static_cast<size_t>(plane + 3 * i)] = plane;
+    for (int64_t i = 0; i < count && !interleaved && slot < slots; ++i) planes[static_cast<size_t>(slot++)] = plane;
+  }
+  return planes;
 }
 
 Buffer rotary_buffer(const Rope& rope, int64_t rotary_dims, int64_t max_positions) {
