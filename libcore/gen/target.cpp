@@ -55,8 +55,9 @@ Target Target::load(const ckpt::Checkpoint& checkpoint, Dtype compute, const ckp
 Target::Target(const arch::Decoder& decoder, const Weights& weights)
     : decoder_(decoder),
       compute_(weights.compute()),
-      rotary_(std::make_shared<model::Rotary>(decoder.rope, decoder.head_dim, decoder.max_positions)) {
+      rotary_(std::make_shared<model::Rotary>(decoder.rope, decoder.rotary_dims(), decoder.max_positions)) {
   const arch::Decoder& d = decoder_;
+  SF_CHECK(d.delta.layers.empty(), Exit::kConfig, "answers of the {} family cannot be generated", d.family);
   table_ = weights.get(kEmbedding, {d.vocab, d.hidden});
   for (int64_t i = 0; i < d.layers; ++i) {
     const std::string prefix = "model.layers." + std::to_string(i) + ".";

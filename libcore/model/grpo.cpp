@@ -78,7 +78,7 @@ std::vector<Segment> grpo_segments(const arch::Decoder& decoder, std::span<const
   rl::check(form.clip);
   std::vector<Segment> segments = decoder_segments(decoder, adapters);
   const arch::Segment described = arch::describe_training(decoder).segments.back();
-  SF_ASSERT(described.parameters.size() == 2);
+  SF_ASSERT(described.parameters.size() >= 2);
   Segment& last = segments.back();
   last = {described.name,
           described.parameters,

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ops/norm.h"
+#include "model/block_parts.h"
 #include "tensor/device.h"
 
 namespace sf::model {
@@ -34,8 +34,7 @@ Labelled labelled_states(const arch::Decoder& decoder, const Tensors& parameters
   const at::Tensor& hidden = in.at("hidden." + std::to_string(decoder.layers));
   at::Tensor flat = hidden.view({-1, hidden.size(-1)});
   if (places.size(0) != flat.size(0)) flat = tensor::select(flat, 0, places);
-  return {ops::rms_norm(flat, parameters.at("model.norm.weight"), decoder.rms_eps),
-          labels.view({-1}).index_select(0, places), places};
+  return {final_state(decoder, parameters, flat), labels.view({-1}).index_select(0, places), places};
 }
 
 }  // namespace sf::model

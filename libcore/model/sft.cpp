@@ -34,7 +34,7 @@ Tensors head(const arch::Decoder& decoder, const std::string& table, const Tenso
 std::vector<Segment> sft_segments(const arch::Decoder& decoder, std::span<const arch::Adapter> adapters) {
   std::vector<Segment> segments = decoder_segments(decoder, adapters);
   const arch::Segment described = arch::describe_training(decoder).segments.back();
-  SF_ASSERT(described.parameters.size() == 2);
+  SF_ASSERT(described.parameters.size() >= 2);
   Segment& last = segments.back();
   last = {described.name, described.parameters, described.reads, described.writes, {}};
   last.forward = [decoder, table = described.parameters.back()](const Tensors& parameters, const Tensors& in) {

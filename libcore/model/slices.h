@@ -8,7 +8,7 @@
 
 namespace sf::model {
 
-inline constexpr int64_t kSliceRows = 128;  // of fp32 logits over 150,000 words: 77 MB
+inline constexpr int64_t kSliceRows = 128;                 // of fp32 logits over 150,000 words: 77 MB
 inline constexpr int64_t kSliceBytes = int64_t{32} << 20;  // of logits over fewer words, more rows
 
 // f(rows, whole) of each slice, joined along the rows. `rows`: tensors of one extent 0, cut; `whole`: given to each

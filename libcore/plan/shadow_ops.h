@@ -29,6 +29,10 @@ class ShadowOps {
   // The same in a layer with a window: offset by offset.
   Shade windowed_blocks(const Shade& q, const Shade& k_before, const Shade& v_before, const Shade& k, const Shade& v,
                         int64_t blocks);
+  // x [B, S, C] and a convolution of `taps` over S.
+  Shade conv_silu(const Shade& x, const Shade& weight, int64_t taps);
+  // mixed [B, S, channels], decay and beta F32 [B, S, heads]: -> [B, S, values]; `state`: floats of one state.
+  Shade delta_rule(const Shade& mixed, const Shade& decay, const Shade& beta, int64_t values, int64_t state);
   Shade embedding(const Shade& table, Shape ids);  // -> [ids.., H]
   // x [N, H] and a vocabulary [V, H], by chunks of `chunk` rows: -> nll F32 [N]; top-1 ids are made on the way.
   Shade vocabulary_head(const Shade& x, int64_t vocab, int64_t chunk);
@@ -57,6 +61,7 @@ class ShadowOps {
   Shade merge_heads(const Shade& x, Shape merged);
   Shade transposed(const Shade& x);            // a view whose gradient does not lie dense
   Shade narrow(const Shade& x, Shape part);    // a part of the rows of a dense tensor
+  Shade columns(const Shade& x, Shape part);   // a part of its last extent: a view that does not lie dense
   Shade reshape(const Shade& x, Shape other);  // a view of what is dense, else a copy
 
   Shade dense(const Shade& x);  // a copy if it is not

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/error.h"
 #include "plan/shadow_experts.h"
 #include "plan/shadow_ops.h"
 #include "plan/work.h"
@@ -35,7 +36,7 @@ class DecoderBlock {
   NamedShades operator()(const NamedShades& p, const NamedShades& in) const {
     const Shade& before = in.at("hidden." + std::to_string(index_));
     Shade x = ops_.norm(before, p.at(prefix_ + "input_layernorm.weight"));
-    Shade h = ops_.add(before, attention(p, x));
+    Shade h = ops_.add(before, d_.recurs(index_) ? delta_net(p, x) : attention(p, x));
     x = ops_.norm(h, p.at(prefix_ + "post_attention_layernorm.weight"));
     Shade y = d_.routes(index_) ? experts(p, x) : mlp(p, x, "mlp.");
     return {{"hidden." + std::to_string(index_ + 1), ops_.add(h, y)}};
@@ -50,20 +51,66 @@ class DecoderBlock {
     return ops_.add(y, ops_.scaled(ops_.linear(low, p.at(adapter->second.b))));
   }
   Shade heads(const NamedShades& p, const Shade& x, const std::string& module, int64_t count) const {
-    Shade packed = project(p, x, "self_attn." + module + "_proj", d_.qkv_bias);
-    Shape heads{x.shape[0], count, x.shape[1], d_.head_dim};
+    return heads(p, project(p, x, "self_attn." + module + "_proj", d_.qkv_bias), x.shape, module, count);
+  }
+  Shade heads(const NamedShades& p, const Shade& packed, const Shape& rows, const std::string& module,
+              int64_t count) const {
+    Shape heads{rows[0], count, rows[1], d_.head_dim};
     if (!d_.qk_norm || module == "v") return ops_.split_heads(packed, heads);
-    Shade split = ops_.reshape(packed, {x.shape[0], x.shape[1], count, d_.head_dim});
+    Shade split = packed.dense ? ops_.reshape(packed, {rows[0], rows[1], count, d_.head_dim}) : packed;
     Shade normed = ops_.norm(split, p.at(prefix_ + "self_attn." + module + "_norm.weight"));
     return ops_.transposed(normed).as(heads);
   }
   Shade attention(const NamedShades& p, const Shade& x) const {
-    Shade q = heads(p, x, "q", d_.heads), k = heads(p, x, "k", d_.kv_heads), v = heads(p, x, "v", d_.kv_heads);
+    const int64_t rows = x.shape[0], width = x.shape[1], q_width = d_.heads * d_.head_dim;
+    Shade packed = project(p, x, "self_attn.q_proj", d_.qkv_bias), gate;
+    if (d_.gated_attention) {
+      Shape half{rows, width, d_.heads, d_.head_dim};
+      gate = ops_.reshape(ops_.columns(packed, half), {rows, width, q_width});
+      packed = ops_.columns(packed, half);
+    }
+    Shade q = heads(p, packed, x.shape, "q", d_.heads);
+    Shade k = heads(p, x, "k", d_.kv_heads), v = heads(p, x, "v", d_.kv_heads);
     q = ops_.rotary(q, false);
     k = ops_.rotary(k, false);
-    Shade mixed = ops_.attention(q, {k}, {v});
-    return project(p, ops_.merge_heads(mixed, {x.shape[0], x.shape[1], d_.heads * d_.head_dim}), "self_attn.o_proj",
-                   d_.o_bias);
+    Shade mixed = ops_.merge_heads(ops_.attention(q, {k}, {v}), {rows, width, q_width});
+    if (d_.gated_attention) mixed = ops_.times(mixed, ops_.from_result(gate), mixed.shape);
+    return project(p, mixed, "self_attn.o_proj", d_.o_bias);
+  }
+  // q, k, v to convolve, the gate z, and each value head's b and a.
+  Shades projected(const NamedShades& p, const Shade& x) const {
+    const arch::DeltaNet& net = d_.delta;
+    const std::string at = "linear_attn.in_proj_";
+    if (!net.grouped)
+      return {project(p, x, at + "qkv", false), project(p, x, at + "z", false), project(p, x, at + "b", false),
+              project(p, x, at + "a", false)};
+    Shade qkvz = project(p, x, at + "qkvz", false), ba = project(p, x, at + "ba", false);
+    auto part = [&](const Shade& of, int64_t extent) {
+      Shape shape{x.shape[0], x.shape[1], extent};
+      return ops_.reshape(ops_.columns(of, shape), shape);
+    };
+    Shades qkv{part(qkvz, net.keys()), part(qkvz, net.keys()), part(qkvz, net.values())};
+    return {ops_.joined(qkv, {x.shape[0], x.shape[1], net.channels()}), part(qkvz, net.values()),
+            part(ba, net.value_heads), part(ba, net.value_heads)};
+  }
+  Shade delta_net(const NamedShades& p, const Shade& x) const {
+    const arch::DeltaNet& net = d_.delta;
+    auto parameter = [&](const char* name) { return p.at(prefix_ + "linear_attn." + name); };
+    const Shades in = projected(p, x);
+    Shade mixed = ops_.conv_silu(in[0], parameter("conv1d.weight"), net.taps);
+    Shade beta = ops_.wide(ops_.from_result(in[2]));
+    Shade decay = ops_.plus(ops_.wide(in[3]), ops_.wide(parameter("dt_bias")), in[3].shape);
+    decay = ops_.times(ops_.from_input(decay), ops_.from_result(ops_.wide(parameter("A_log"))), decay.shape);
+    Shade seen = ops_.delta_rule(mixed, decay, beta, net.values(), net.key_dim * net.value_dim);
+    const Shape by_head{x.shape[0], x.shape[1], net.value_heads, net.value_dim};
+    Shade normed = ops_.norm(ops_.reshape(seen, by_head), parameter("norm.weight")),
+          gate = ops_.reshape(in[1], by_head);
+    Shade gated;
+    if (net.sigmoid_gate)
+      gated = ops_.times(ops_.wide(normed), ops_.from_result(ops_.wide(gate)), by_head);
+    else
+      gated = ops_.swiglu(gate, normed);
+    return project(p, ops_.reshape(gated, {x.shape[0], x.shape[1], net.values()}), "linear_attn.out_proj", false);
   }
   Shade mlp(const NamedShades& p, const Shade& x, const std::string& at) const {
     Shade gate = project(p, x, at + "gate_proj", d_.mlp_bias), up = project(p, x, at + "up_proj", d_.mlp_bias);
@@ -132,6 +179,8 @@ SftBatch full_sft_batch(int64_t rows, int64_t width) {
 
 uint64_t sft_work(const arch::Decoder& decoder, const arch::ModelSpec& spec, const Schedule& plan,
                   const SftBatch& batch, std::span<const arch::Adapter> adapters) {
+  SF_CHECK(decoder.wide.streams == 1, Exit::kConfig, "the memory that training the {} family takes cannot be predicted",
+           decoder.family);
   if (decoder.experts.count == 0 || !batch.experts.empty())
     return work_of({decoder, adapters, batch.experts}, spec, plan, batch);
   uint64_t most = 0;

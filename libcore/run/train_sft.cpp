@@ -120,7 +120,7 @@ int train_sft(app::Invocation& invocation) {
       int64_t labels = batch.at("labels").ge(0).sum().item<int64_t>();
       const plan::SftBatch shape{ids.size(0), ids.size(1), labels};
       return plan::sft_work(model.decoder, spec, engine.schedule(), shape, model.adapters) +
-             plan::rotary_bytes(model.decoder.head_dim, seen);
+             plan::rotary_bytes(model.decoder.rotary_dims(), seen);
     };
   train::CheckpointOptions kept = checkpoint_options(invocation, model, spec, contract, loop_settings);
   kept.bf16 = narrow;

@@ -94,7 +94,7 @@ uint64_t bytes_of(const HeldOut& held, const Json& config, const arch::Decoder& 
   const arch::DraftFamily& family = arch::draft_family(config);
   const arch::ModelSpec own = family.describe(config);
   uint64_t bytes = weight_bytes(arch::describe(target), own, target.tied, compute);
-  bytes += 3 * plan::rotary_bytes(target.head_dim, target.max_positions);
+  bytes += 3 * plan::rotary_bytes(target.rotary_dims(), target.max_positions);
   int64_t longest = 0, slots = held.proposals.depth + 1, layers = std::ssize(own.segments);
   if (family.blocks) {
     const arch::Dflash blocks = family.blocks(config);

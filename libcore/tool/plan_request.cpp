@@ -251,7 +251,7 @@ PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model,
   apply_algorithm(settings, "sft", {});
   apply_adapter_dtype(settings, 2 * adapters.size());
   request.load.input_bytes = 3 * tensor_bytes(request.rows * request.width, Dtype::kI64) + plan::kAlign;
-  request.load.constant_bytes = plan::rotary_bytes(model.head_dim, request.width);
+  request.load.constant_bytes = plan::rotary_bytes(model.rotary_dims(), request.width);
   request.work = [model, adapters, spec = request.spec, batch = plan::full_sft_batch(request.rows, request.width)](
                      const plan::Schedule& schedule) { return plan::sft_work(model, spec, schedule, batch, adapters); };
   return request;
@@ -274,7 +274,7 @@ PlanRequest grpo_request(config::Settings& settings, const GrpoTask& task, int w
   apply_adapter_dtype(settings, 2 * adapters.size());
   request.load.input_bytes = 7 * tensor_bytes(request.rows * request.width, Dtype::kI64) + plan::kAlign;
   const Dtype compute = *dtype_from_config(settings.get_string("target.compute_dtype"));
-  request.load.constant_bytes = plan::rotary_bytes(model.head_dim, request.width);
+  request.load.constant_bytes = plan::rotary_bytes(model.rotary_dims(), request.width);
   request.load.sampler_bytes = sampler_bytes(settings, task, compute);
   request.work = [model, adapters, spec = request.spec, batch = plan::full_sft_batch(request.rows, request.width)](
                      const plan::Schedule& schedule) { return plan::sft_work(model, spec, schedule, batch, adapters); };

@@ -41,7 +41,7 @@ TEST(Rotary, DynamicScalingDependsOnTheLengthBeyondMaxPositionsOnly) {
 
 TEST(Rotary, ATableForPositionsReachesTheLargest) {
   Rotary rotary({.theta = 10000}, 8, 64);
-  EXPECT_GE(rotary.table_for(at::full({2, 2}, 3000, at::kLong)).length(), 3001);
+  EXPECT_GE(rotary.turns_for(at::full({2, 2}, 3000, at::kLong)).table.length(), 3001);
 }
 
 TEST(Rotary, OddDimensionsAreRefused) {
