@@ -1,39 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train_step.h"
 
-#include <ATen/ops/from_blob.h>
-
-#include <cmath>
-
 #include "train/schedule.h"
 
 namespace sf::golden {
-
-at::Tensor load(const ckpt::SafetensorsFile& file, const std::string& name) {
-  TensorView view = file.view(name);
-  at::ScalarType type = view.dtype == Dtype::kI64 ? at::kLong : view.dtype == Dtype::kBool ? at::kBool : at::kFloat;
-  return at::from_blob(const_cast<std::byte*>(view.data), view.shape, at::TensorOptions(type)).clone();
-}
-
-Outcome near(const std::string& what, double found, double wanted, double relative) {
-  if (relative >= 1e-12) note_error(what, std::abs(found - wanted), relative * std::abs(wanted));  // else exact
-  if (std::abs(found - wanted) <= relative * std::abs(wanted)) return Outcome::passed();
-  return Outcome::failed(what + " is " + double_text(found) + ", wanted " + double_text(wanted));
-}
-
-Outcome same(const std::string& what, const at::Tensor& found, const at::Tensor& wanted, double absolute,
-             double relative) {
-  at::Tensor a = found.to(at::kFloat).contiguous(), b = wanted.to(at::kFloat).contiguous();
-  if (a.sizes() != b.sizes()) return Outcome::failed(what + " has another shape");
-  return close(what, a.const_data_ptr<float>(), b.const_data_ptr<float>(), static_cast<size_t>(a.numel()), absolute,
-               relative);
-}
-
-Outcome first_failure(std::initializer_list<Outcome> outcomes) {
-  for (const Outcome& outcome : outcomes)
-    if (outcome.verdict != Outcome::kPassed) return outcome;
-  return Outcome::passed();
-}
 
 Outcome check_gradients(engine::Engine& engine, const arch::ModelSpec& spec, const ckpt::SafetensorsFile& file) {
   for (const arch::Parameter& p : spec.parameters) {

@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cases of one training step share: tensors of the file, bounds, gradients, the weights after the update.
+// What the cases of one training step share: bounds, gradients, the weights after the update.
 #pragma once
 #include "arch/model_spec.h"
+#include "compare.h"
 #include "engine/engine.h"
-#include "golden.h"
-#include "tensor/tensor.h"
 
 namespace sf::golden {
 
 inline constexpr double kGradientBound = 2e-5;  // absolute, the cases' own
-
-at::Tensor load(const ckpt::SafetensorsFile& file, const std::string& name);
-Outcome near(const std::string& what, double found, double wanted, double relative);
-Outcome same(const std::string& what, const at::Tensor& found, const at::Tensor& wanted, double absolute,
-             double relative = 0);
-// The first that did not pass.
-Outcome first_failure(std::initializer_list<Outcome> outcomes);
 
 // Gradients of all trainable parameters before the update, against grad/*.
 Outcome check_gradients(engine::Engine& engine, const arch::ModelSpec& spec, const ckpt::SafetensorsFile& file);
