@@ -15,7 +15,7 @@ namespace sf::plan {
 
 // replicate: every rank holds the whole. shard: intervals, gathered once a window with the other parameters (the
 // reference's shard_frozen_tables). rows: intervals, only the rows looked up are exchanged. stream: intervals, a head
-// passes in chunks under the loss, forward and backward. host: one read-only mapping for all ranks of a host.
+// passes in chunks under the loss, once. host: one read-only mapping for all ranks of a host.
 enum class Residency { kReplicate, kShard, kRows, kStream, kRowsStream, kHost };
 inline constexpr Residency kResidencies[] = {Residency::kReplicate, Residency::kShard,      Residency::kRows,
                                              Residency::kStream,    Residency::kRowsStream, Residency::kHost};

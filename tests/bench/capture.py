@@ -12,6 +12,8 @@ import struct
 import subprocess
 import time
 
+import invariance
+
 TOKENS = 512
 
 
@@ -34,9 +36,9 @@ def bench_forward(a, target, rows):
     cores = os.cpu_count()
     torch.set_num_threads(cores)
     ids = torch.arange(TOKENS).remainder(4000).unsqueeze(0)
-    for kind, dtype, goal in (("fp32", torch.float32, 0.85), ("bf16", torch.bfloat16, 0.65)):
+    for kind, dtype, goal, gguf in (("fp32", torch.float32, 0.85, a.gguf_f32), ("bf16", torch.bfloat16, 0.65, a.gguf_bf16)):
         model = AutoModelForCausalLM.from_pretrained(str(target), dtype=dtype).eval()
-        mine, peers, shares, peaks, first = [], [], [], [], []
+        mine, peers, shares, peaks, first, llama = [], [], [], [], [], []
         for repeat in range(a.repeat):
             found = ours(a, "forward", target, kind, cores, TOKENS)
             mine.append(statistics.median(found["tokens_per_s"]))
@@ -52,11 +54,16 @@ def bench_forward(a, target, rows):
                     model.model(ids, output_hidden_states=True)
                     times.append(time.perf_counter() - start)
             peers.append(TOKENS / statistics.median(times))
+            if a.llama and gguf:
+                llama.append(invariance.llama(a, gguf, 1, TOKENS, 1)["speed_pp"])
         say(rows, f"capture's forward of {TOKENS}, {kind}", "tokens/s", mine, peers, "transformers", "goal >= 1, aim 1.5")
+        if llama:
+            say(rows, f"capture's forward of {TOKENS}, {kind}", "tokens/s", mine, llama, "llama.cpp", "goal >= 1, aim 1.5")
         say(rows, f"its share of the best product, {kind}", "", shares, [1.0] * len(shares), "peak", f"goal >= {goal}")
         print(f"{'':44} the best product of these runs: {statistics.median(peaks):.0f} GFLOP/s")
         say(rows, f"first sample of {TOKENS} tokens, {kind}", "s", first, [1.0] * len(first), "bound", "goal <= 1 after mapping")
-    print("capture against llama.cpp: not run (it has to be built from source with cmake, which this part does not do)")
+    if not (a.llama and a.gguf_f32 and a.gguf_bf16):
+        print("capture against llama.cpp: not run (--llama, --gguf-f32, --gguf-bf16)")
 
 
 def bench_words(a, target, work, rows, corpus):

@@ -54,19 +54,22 @@ def products(a, rows_out):
 
 
 def generated(a, target, held, work, batch, dtype):
-    """Tokens a second of sf-eval generate, `batch` prompts at once."""
+    """Tokens a second of sf-eval generate's decode steps, `batch` prompts at once: prompts and their first tokens apart, as
+    llama-batched-bench counts them."""
     out = work / f"decoded{time.monotonic_ns()}.jsonl"
     done = subprocess.run([a.build / "bin/sf-eval", "generate", "--target", target, "--questions", held, "--limit", str(batch), "-o", out,
                            "--set", f"generate.batch={batch}", "--set", f"generate.max_new_tokens={DECODED}", "--set",
                            "generate.ignore_eos=true", "--set", f"target.compute_dtype={dtype}", "--format", "json"], check=True,
                           capture_output=True, text=True)
-    return json.loads(done.stdout)["tokens_per_s"]
+    found = json.loads(done.stdout)
+    return (found["new_tokens"] - found["prompts"]) / found["decode_s"]
 
 
-def llama(a, gguf, batch):
-    done = subprocess.run([a.llama, "-m", gguf, "-c", str(2 * batch * (PROMPT + DECODED)), "-npp", str(PROMPT), "-ntg", str(DECODED), "-npl",
+def llama(a, gguf, batch, prompt=PROMPT, decoded=DECODED):
+    """What llama-batched-bench says of `batch` sequences: tokens a second of the prompts (speed_pp), of decoding (speed_tg)."""
+    done = subprocess.run([a.llama, "-m", gguf, "-c", str(2 * batch * (prompt + decoded)), "-npp", str(prompt), "-ntg", str(decoded), "-npl",
                            str(batch), "-t", str(os.cpu_count()), "--output-format", "jsonl"], check=True, capture_output=True, text=True)
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")][-1]["speed_tg"]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")][-1]
 
 
 def decoding(a, target, held, work, rows_out):
@@ -78,7 +81,7 @@ def decoding(a, target, held, work, rows_out):
             mine, peers = [], []
             for _ in range(a.repeat):
                 mine.append(generated(a, target, held, work, batch, dtype))
-                peers.append(llama(a, gguf, batch))
+                peers.append(llama(a, gguf, batch)["speed_tg"])
             speed, peer = statistics.median(mine), statistics.median(peers)
             print(f"    decoding {dtype}, batch {batch:2}   ours {speed:7.1f}   llama.cpp {peer:7.1f} tokens/s   ratio {speed / peer:5.2f}  (goal >= 1)",
                   flush=True)

@@ -174,7 +174,7 @@ def main():
     parser.add_argument("--chats", type=pathlib.Path, help="the target's answers for the part families; default: made anew")
     parser.add_argument("--chat-rows", type=int, default=400, help="answers that are trained on in the part families")
     parser.add_argument("--families", default=",".join(families.FAMILIES), help="of the part families")
-    parser.add_argument("--llama", help="llama-batched-bench of llama.cpp, for the part invariance")
+    parser.add_argument("--llama", help="llama-batched-bench of llama.cpp, for the parts invariance and capture")
     parser.add_argument("--gguf-f32", help="the target's weights as a GGUF file of F32, for it")
     parser.add_argument("--gguf-bf16", help="and of BF16")
     a = parser.parse_args()

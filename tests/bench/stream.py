@@ -38,5 +38,5 @@ def bench(a, rows):
               f"({goal}; n = {len(values)}, spread ours {min(values):.2f}..{max(values):.2f}, pyzmq {min(theirs):.2f}..{max(theirs):.2f})", flush=True)
     waits = [100 * line_of([*ours, 200, "plain"])["waits"] for _ in range(min(3, a.repeat))]
     rows.append({"name": "stream, wait of a slower trainer", "unit": "%", "ours": waits, "goal": "< 1 %"})
-    print(f"{'stream, wait of a slower trainer':34} {statistics.median(waits):.2f} % of its time in steps of 200 ms a sample, the first "
-          f"wait included  (goal < 1 %; n = {len(waits)}, spread {min(waits):.2f}..{max(waits):.2f})", flush=True)
+    print(f"{'stream, wait of a slower trainer':34} {statistics.median(waits):.2f} % of its time in steps of 200 ms a sample, behind the "
+          f"first  (goal < 1 %; n = {len(waits)}, spread {min(waits):.2f}..{max(waits):.2f})", flush=True)
