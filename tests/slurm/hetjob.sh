@@ -1,23 +1,7 @@
 #!/usr/bin/env bash
 # A heterogeneous job, capture and trainers: one component told to stop, the job restarted by the scheduler, a capture
 # killed; the weights are those of a run that nothing disturbed.
-for tool in srun slurmctld slurmd munged setpriv; do
-  type "$tool" >/dev/null 2>&1 || { echo "not run: $tool is not installed (Debian: slurm-wlm slurmctld slurmd munge)"; exit 77; }
-done
-[ "$(id -u)" = 0 ] || { echo "not run: the cluster of one host needs root"; exit 77; }
-. "$(dirname "$0")/../e2e/lib.sh"
-# shellcheck disable=SC2154  # here and work come with lib.sh
-testbed=$here/../slurm/slurm-testbed
-# shellcheck disable=SC2154
-leave() {
-  local rc=$?
-  [ -z "${SLURM_TESTBED_DIR:-}" ] || "$testbed" stop "$SLURM_TESTBED_DIR" >/dev/null 2>&1 || true
-  rm -rf "$work"
-  exit "$rc"
-}
-trap leave EXIT
-eval "$("$testbed" start)"
-[ -n "${SLURM_TESTBED_DIR:-}" ] || die "the cluster did not start"
+. "$(dirname "$0")/lib.sh"
 export SF_BIND=127.0.0.1 # both nodes are this host
 tiny_setup
 sed -i 's/^epochs = .*/epochs = 60\ncheckpoint_every = 5/' run.toml
@@ -35,6 +19,7 @@ of_job() { # of_job COMMAND: its processes that run in this cluster
     grep -qz "^SLURM_CONF=$SLURM_TESTBED_DIR/" "/proc/$p/environ" 2>/dev/null && [ "$(cat "/proc/$p/comm")" = "${1%% *}" ] && echo "$p"
   done
 }
+# shellcheck disable=SC2154  # here comes with lib.sh
 sed "s/--time=12:00:00/--time=00:30:00/" "$here/../../man/examples/slurm/stream.sbatch" >stream.sbatch # a short job is placed at once
 job=$(sbatch --parsable -o job.log stream.sbatch)
 wait_for 40 "a first checkpoint" test -e run/latest

@@ -1,22 +1,6 @@
 #!/usr/bin/env bash
 # Two nodes, two ranks: the bits of --ranks 2; a killed rank ends the other with 69; the examples resume and fill an array.
-for tool in srun slurmctld slurmd munged setpriv; do
-  type "$tool" >/dev/null 2>&1 || { echo "not run: $tool is not installed (Debian: slurm-wlm slurmctld slurmd munge)"; exit 77; }
-done
-[ "$(id -u)" = 0 ] || { echo "not run: the cluster of one host needs root"; exit 77; }
-. "$(dirname "$0")/../e2e/lib.sh"
-# shellcheck disable=SC2154  # here and work come with lib.sh
-testbed=$here/../slurm/slurm-testbed
-# shellcheck disable=SC2154
-leave() {
-  local rc=$?
-  [ -z "${SLURM_TESTBED_DIR:-}" ] || "$testbed" stop "$SLURM_TESTBED_DIR" >/dev/null 2>&1 || true
-  rm -rf "$work"
-  exit "$rc"
-}
-trap leave EXIT
-eval "$("$testbed" start)"
-[ -n "${SLURM_TESTBED_DIR:-}" ] || die "the cluster did not start"
+. "$(dirname "$0")/lib.sh"
 export MASTER_ADDR=127.0.0.1 # the nodes' names have no address: both are this host
 tiny_setup
 features -o features >/dev/null 2>err || { cat err; die features; }
