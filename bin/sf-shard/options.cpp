@@ -25,7 +25,9 @@ Verb plan() {
       .purpose = "what a run would hold, send and wait for, from shapes alone",
       .examples = {"sf-shard plan -c dflash-qwen3-8b.toml --ranks 4 --memory 80GiB",
                    "sf-shard plan -c dflash-qwen3-8b.toml --ranks 8 --bandwidth 350G --memory 80GiB "
-                   "--format json"},
+                   "--format json",
+                   "sf-shard plan -c qwen3.8-flash-next.toml -c grpo-16xH200.toml --ranks 16 "
+                   "--memory 130GiB --bandwidth 50G"},
       .options = {{.name = "ranks", .value = "N", .help = "of this many ranks; default 1"},
                   {.name = "memory",
                    .value = "BYTES",
@@ -66,7 +68,13 @@ Verb plan() {
                    "draft.gru_hidden_dim",
                    "draft.pure_draft_prefix_len",
                    "draft.shift_label",
-                   "stream.credit_mib"},
+                   "stream.credit_mib",
+                   "grpo",
+                   "generate",
+                   "eval.samples",
+                   "target.compute_dtype",
+                   "lora",
+                   "planned"},
       .run = sf::tool::shard_plan_verb,
   };
 }

@@ -340,6 +340,9 @@ void settle_settings(Invocation& invocation) {
   }
   if (fault("app.skip_settle")) return;
   for (const std::string& key : settings.unapplied())
+    SF_CHECK(!key.starts_with("planned."), Exit::kConfig,
+             "{} ({}) is work to come: a plan reads it, no run does it yet; remove it", key, settings.origin(key));
+  for (const std::string& key : settings.unapplied())
     left += fmt::format("{}{} ({})", left.empty() ? "" : ", ", key, settings.origin(key));
   SF_CHECK(left.empty(), Exit::kConfig, "set, but used by nothing in this run: {}; remove it", left);
 }

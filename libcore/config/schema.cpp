@@ -281,15 +281,28 @@ void add_grpo(std::vector<Key>& keys) {
 }
 
 void add_plan(std::vector<Key>& keys) {
-  keys.insert(keys.end(),
-              {
-                  word("plan.algorithm", "eagle3", {"eagle3", "dflash", "dflash2", "dspark", "domino", "peagle", "sft"},
-                       "what would be trained"),
-                  table("plan.target", "shapes of the target: what its config.json says, or the path of it"),
-                  table("plan.draft", "shapes of the draft likewise; default: those a new draft of the target has"),
-                  word("plan.memory", "", {}, "bytes a rank may use, as 80GiB; default: what this host gives a rank"),
-                  word("plan.bandwidth", "10G", {}, "bytes a second that a rank receives, as 10G or 8GiB"),
-              });
+  keys.insert(
+      keys.end(),
+      {
+          word("plan.algorithm", "eagle3", {"eagle3", "dflash", "dflash2", "dspark", "domino", "peagle", "sft", "grpo"},
+               "what would be trained"),
+          table("plan.target", "shapes of the target: what its config.json says, or the path of it"),
+          table("plan.draft", "shapes of the draft likewise; default: those a new draft of the target has"),
+          word("plan.memory", "", {}, "bytes a rank may use, as 80GiB; default: what this host gives a rank"),
+          word("plan.bandwidth", "10G", {}, "bytes a second that a rank receives, as 10G or 8GiB"),
+      });
+}
+
+// What recipes of others say and this project does not do yet: a plan reads it, a run refuses it.
+void add_planned(std::vector<Key>& keys) {
+  keys.insert(
+      keys.end(),
+      {
+          whole("planned.sampler_ranks", 1, 1, 1024, "ranks that hold a sampler's weights together"),
+          flag("planned.device_graphs", false, "decoding steps are recorded once and replayed on the device"),
+          word("planned.sampler_draft", "", {"", "mtp"}, "draft that proposes tokens while responses are drawn"),
+          whole("planned.sampler_draft_tokens", 0, 0, 64, "tokens that it proposes at a time"),
+      });
 }
 
 std::vector<Key> build() {
@@ -301,6 +314,7 @@ std::vector<Key> build() {
   add_lora(keys);
   add_grpo(keys);
   add_plan(keys);
+  add_planned(keys);
   return keys;
 }
 

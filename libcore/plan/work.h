@@ -78,6 +78,9 @@ PeagleBatch full_peagle_batch(int64_t rows, int64_t width, std::span<const doubl
 uint64_t peagle_work(const arch::Peagle& draft, const arch::ModelSpec& spec, const Schedule& plan,
                      const PeagleBatch& batch);
 
+// Whether sft_work() knows the decoder's family: the wide residual's it does not.
+bool knows_work(const arch::Decoder& decoder);
+
 struct SftBatch {
   int64_t rows = 0, width = 0, labels = 0;
   std::vector<int64_t> experts;  // tokens of each expert in every layer with a router; empty: the most of any router

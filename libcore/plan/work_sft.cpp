@@ -177,9 +177,13 @@ SftBatch full_sft_batch(int64_t rows, int64_t width) {
   return {rows, width, rows * std::max<int64_t>(width - 1, 1), {}};  // a row's last token has no label
 }
 
+bool knows_work(const arch::Decoder& decoder) {
+  return decoder.wide.streams == 1;
+}
+
 uint64_t sft_work(const arch::Decoder& decoder, const arch::ModelSpec& spec, const Schedule& plan,
                   const SftBatch& batch, std::span<const arch::Adapter> adapters) {
-  SF_CHECK(decoder.wide.streams == 1, Exit::kConfig, "the memory that training the {} family takes cannot be predicted",
+  SF_CHECK(knows_work(decoder), Exit::kConfig, "the memory that training the {} family takes cannot be predicted",
            decoder.family);
   if (decoder.experts.count == 0 || !batch.experts.empty())
     return work_of({decoder, adapters, batch.experts}, spec, plan, batch);

@@ -44,8 +44,17 @@ struct GrpoTask {
 // grpo.token_budget. kData for a held-out question that is trained on, or a gold that the rule refuses.
 GrpoTask open_grpo(app::Invocation& invocation);
 
+struct GrpoShapes {
+  arch::Decoder decoder;
+  std::vector<arch::Adapter> adapters;
+  GrpoSettings settings;
+  int64_t longest = 0;  // prompt and answer
+};
 // The plan of a rank: micro-batches as large as the budget lets them be, and the sampler with a cache for each sequence
-// that it decodes at once.
+// that it decodes at once. Applies [planned], which makes it the plan of a run that is not there yet.
+PlanRequest grpo_request(config::Settings& settings, const GrpoShapes& task, int world);
 PlanRequest grpo_request(config::Settings& settings, const GrpoTask& task, int world);
+// Of a target's shapes alone: [lora] says the adapters, capture.max_length the longest prompt.
+PlanRequest grpo_request(config::Settings& settings, const arch::Decoder& target, int world);
 
 }  // namespace sf::tool

@@ -6,6 +6,7 @@
 #include "arch/decoder.h"
 #include "base/error.h"
 #include "ckpt/draft.h"
+#include "config/apply.h"
 #include "text/chat.h"
 #include "tool/model_source.h"
 #include "tool/new_values.h"
@@ -102,6 +103,20 @@ Json plan_lora(const InitLoraOptions& options) {
   plan.set("adapted", static_cast<int64_t>(p.parameters.size() / 2)).set("parameters", p.elements());
   plan.set("rank", p.lora.rank).set("alpha", p.lora.alpha).set("dtype", name_of(options.dtype));
   return plan.set("bytes", p.elements() * static_cast<int64_t>(size_of(options.dtype)));
+}
+
+arch::Lora apply_lora(config::Settings& settings) {
+  const config::Apply apply(settings, "1 adapter", "tool");
+  arch::Lora lora;
+  lora.rank = apply.whole("lora.rank");
+  lora.alpha = apply.number("lora.alpha");
+  lora.rank_stabilised = apply.word("lora.scaling") == "rslora";
+  lora.targets = selection_from_text(apply.word("lora.targets"));
+  lora.excluded = selection_from_text(apply.word("lora.exclude"));
+  lora.parameters = selection_from_text(apply.word("lora.experts")).names;
+  lora.ranks = ranks_from_text(apply.word("lora.rank_pattern"));
+  lora.alphas = alphas_from_text(apply.word("lora.alpha_pattern"));
+  return lora;
 }
 
 arch::Selection selection_from_text(std::string_view text) {

@@ -11,6 +11,7 @@
 #include "arch/adapter.h"
 #include "base/dtype.h"
 #include "base/json.h"
+#include "config/settings.h"
 #include "tool/progress.h"
 
 namespace sf::tool {
@@ -22,6 +23,9 @@ struct InitLoraOptions {
   Dtype dtype = Dtype::kF32;  // F32 or BF16
   Reporter report;
 };
+
+// [lora] but for its seed; all-linear stands for itself.
+arch::Lora apply_lora(config::Settings& settings);
 
 // Returns the directory published: adapter_model.safetensors, adapter_config.json and a manifest that names the target.
 // A is uniform in +-1/sqrt(in) (kaiming_uniform with a = sqrt(5)) and B zero, so the adapter changes nothing yet

@@ -23,6 +23,7 @@
 #include "tool/grpo_task.h"
 #include "tool/init_blocks.h"
 #include "tool/init_draft.h"
+#include "tool/init_lora.h"
 #include "tool/memory_limit.h"
 
 namespace sf::tool {
@@ -75,13 +76,19 @@ uint64_t under_way(const PlanRequest& request, const Samples& samples, uint64_t 
   return std::min(samples.credit_bytes, mine * sample_bytes);
 }
 
+bool on_host(const plan::ScheduleOptions& options, const std::string& parameter) {
+  auto found = options.tables.find(parameter);
+  return found != options.tables.end() && found->second == plan::Residency::kHost;
+}
+
 // A whole target beside the shards, its tied table once more as a packed head, and keys and values of what it decodes
 // at once.
-uint64_t sampler_bytes(const config::Settings& settings, const GrpoTask& task, Dtype compute) {
+uint64_t sampler_bytes(const config::Settings& settings, const GrpoShapes& task, const plan::ScheduleOptions& options,
+                       Dtype compute) {
   const arch::Decoder& model = task.decoder;
   uint64_t bytes = 0;
   for (const arch::Parameter& parameter : arch::describe(model).parameters)
-    bytes += tensor_bytes(numel(parameter.shape), compute);
+    if (!on_host(options, parameter.name)) bytes += tensor_bytes(numel(parameter.shape), compute);
   if (model.tied) bytes += tensor_bytes(model.vocab * model.hidden, compute);
   constexpr int64_t kGrain = 256;  // of a cache's capacity
   const int64_t capacity = (task.longest + kGrain - 1) / kGrain * kGrain;
@@ -245,6 +252,26 @@ PlanRequest draft_request(config::Settings& settings, const arch::DraftFamily& f
   return request;
 }
 
+namespace {
+
+// Activations of training the target itself, where they are known.
+void set_target_work(PlanRequest& request, const arch::Decoder& model, const std::vector<arch::Adapter>& adapters) {
+  if (!plan::knows_work(model)) return;
+  request.work = [model, adapters, spec = request.spec, batch = plan::full_sft_batch(request.rows, request.width)](
+                     const plan::Schedule& schedule) { return plan::sft_work(model, spec, schedule, batch, adapters); };
+}
+
+// What a run of [planned] divides a sampler's bytes by.
+uint64_t apply_planned(config::Settings& settings) {
+  const config::Apply sampler(settings, "the sampler (planned: no run does it yet)", "tool");
+  for (const char* key : {"planned.device_graphs", "planned.sampler_draft", "planned.sampler_draft_tokens"})
+    if (settings.given(key))
+      settings.applied(key, settings.shown(key), "the sampler (planned: no run does it yet)", "tool");
+  return static_cast<uint64_t>(settings.given("planned.sampler_ranks") ? sampler.whole("planned.sampler_ranks") : 1);
+}
+
+}  // namespace
+
 PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model,
                         const std::vector<arch::Adapter>& adapters, const Samples& samples, int world) {
   PlanRequest request = request_of(settings, "sft", arch::describe_training(model, adapters), samples.width, world);
@@ -252,14 +279,13 @@ PlanRequest sft_request(config::Settings& settings, const arch::Decoder& model,
   apply_adapter_dtype(settings, 2 * adapters.size());
   request.load.input_bytes = 3 * tensor_bytes(request.rows * request.width, Dtype::kI64) + plan::kAlign;
   request.load.constant_bytes = plan::rotary_bytes(model.rotary_dims(), request.width);
-  request.work = [model, adapters, spec = request.spec, batch = plan::full_sft_batch(request.rows, request.width)](
-                     const plan::Schedule& schedule) { return plan::sft_work(model, spec, schedule, batch, adapters); };
+  set_target_work(request, model, adapters);
   return request;
 }
 
-PlanRequest grpo_request(config::Settings& settings, const GrpoTask& task, int world) {
+PlanRequest grpo_request(config::Settings& settings, const GrpoShapes& task, int world) {
   const arch::Decoder& model = task.decoder;
-  const std::vector<arch::Adapter>& adapters = task.adapter.adapters();
+  const std::vector<arch::Adapter>& adapters = task.adapters;
   PlanRequest request;
   request.algorithm = "grpo";
   request.spec = arch::describe_training(model, adapters);
@@ -275,25 +301,50 @@ PlanRequest grpo_request(config::Settings& settings, const GrpoTask& task, int w
   request.load.input_bytes = 7 * tensor_bytes(request.rows * request.width, Dtype::kI64) + plan::kAlign;
   const Dtype compute = *dtype_from_config(settings.get_string("target.compute_dtype"));
   request.load.constant_bytes = plan::rotary_bytes(model.rotary_dims(), request.width);
-  request.load.sampler_bytes = sampler_bytes(settings, task, compute);
-  request.work = [model, adapters, spec = request.spec, batch = plan::full_sft_batch(request.rows, request.width)](
-                     const plan::Schedule& schedule) { return plan::sft_work(model, spec, schedule, batch, adapters); };
+  request.load.sampler_bytes = sampler_bytes(settings, task, request.options, compute) / apply_planned(settings);
+  set_target_work(request, model, adapters);
   return request;
+}
+
+PlanRequest grpo_request(config::Settings& settings, const GrpoTask& task, int world) {
+  return grpo_request(settings, {task.decoder, task.adapter.adapters(), task.settings, task.longest}, world);
+}
+
+PlanRequest grpo_request(config::Settings& settings, const arch::Decoder& target, int world) {
+  arch::Lora lora = apply_lora(settings);
+  const arch::ModelSpec spec = arch::describe(target);
+  if (lora.targets.pattern == arch::kAllLinear) lora.targets = {arch::linear_endings(spec), {}};
+  arch::check_targets(lora, spec);
+  const config::Apply sampler(settings, "every answer", "gen");
+  GrpoShapes task{target, arch::adapters_of(lora, spec), apply_grpo(settings), 0};
+  task.longest = config::Apply(settings, "every prompt", "tool").whole("capture.max_length") +
+                 sampler.whole("generate.max_new_tokens");
+  SF_CHECK(task.longest <= task.settings.token_budget, Exit::kConfig,
+           "grpo.token_budget = {} ({}) is less than the {} tokens of a prompt and its answer",
+           task.settings.token_budget, settings.origin("grpo.token_budget"), task.longest);
+  sampler.whole("generate.batch"), sampler.word("target.compute_dtype");
+  const config::Apply drawn(settings, "0 answers (a plan draws none)", "gen");
+  for (const std::string& key : settings.unapplied())
+    if (key.starts_with("generate.") || key.starts_with("eval.") || key == "lora.seed") drawn.nothing(key);
+  return grpo_request(settings, task, world);
 }
 
 PlanRequest plan_request(config::Settings& settings, int world) {
   config::Apply shapes(settings, "the shapes", "tool");
   std::string algorithm = shapes.word("plan.algorithm");
-  const bool draft = algorithm != "sft";
-  if (!draft) config::Apply(settings, "0 shapes (sft trains the target)", "tool").nothing("plan.draft");
+  const bool draft = algorithm != "sft" && algorithm != "grpo";
+  if (!draft)
+    config::Apply(settings, fmt::format("0 shapes ({} trains the target)", algorithm), "tool").nothing("plan.draft");
   Json target_config = config_of(settings, "plan.target");
   Json draft_config = draft ? config_of(settings, "plan.draft") : Json();
   SF_CHECK(target_config.is_object() || draft_config.is_object(), Exit::kConfig,
            "plan.target: the shapes of the target are wanted: a table with what its config.json says, or its path");
   std::optional<arch::Decoder> target;
   if (target_config.is_object()) target = arch::decoder_from_config(target_config);
+  if (draft_config.is_object() || !draft)
+    set_aside_draft(settings, draft ? "plan.draft says them" : algorithm + " has none");
+  if (algorithm == "grpo") return grpo_request(settings, *target, world);
   Samples samples = apply_samples(settings, draft);
-  if (draft_config.is_object() || !draft) set_aside_draft(settings, draft ? "plan.draft says them" : "sft has none");
   if (!draft) return sft_request(settings, *target, {}, samples, world);
   Json config = draft_config.is_object() ? draft_config : new_draft(settings, algorithm, *target);
   const arch::DraftFamily& family = arch::draft_family_named(algorithm);

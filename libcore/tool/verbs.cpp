@@ -224,14 +224,7 @@ int init_lora_verb(app::Invocation& invocation) {
                           .out = invocation.get("output"),
                           .seed = static_cast<uint64_t>(apply.whole("lora.seed")),
                           .report = reporter(invocation)};
-  options.lora.rank = apply.whole("lora.rank");
-  options.lora.alpha = apply.number("lora.alpha");
-  options.lora.rank_stabilised = apply.word("lora.scaling") == "rslora";
-  options.lora.targets = selection_from_text(apply.word("lora.targets"));
-  options.lora.excluded = selection_from_text(apply.word("lora.exclude"));
-  options.lora.parameters = selection_from_text(apply.word("lora.experts")).names;
-  options.lora.ranks = ranks_from_text(apply.word("lora.rank_pattern"));
-  options.lora.alphas = alphas_from_text(apply.word("lora.alpha_pattern"));
+  options.lora = apply_lora(invocation.settings());
   if (std::optional<Dtype> dtype = dtype_option(invocation)) options.dtype = *dtype;
   app::settle_settings(invocation);
   publish(

@@ -96,6 +96,11 @@ sys.exit(not [r for r in rows if "acc" in r][-1]["training/rollout_probs_diff_me
   die "the fault switch gen.ignore_adapter turned nothing red"
 expect 78 "${grpo[@]}" --set generate.temperature=0 -o never
 says "all responses to a prompt would be equal"
+# A recipe may say what is work to come: a plan says so too, a run refuses it.
+expect 0 "${grpo[@]}" --set planned.sampler_ranks=2 --plan -o never
+says "planned.sampler_ranks=2 to the sampler (planned: no run does it yet)"
+expect 78 "${grpo[@]}" --set planned.sampler_ranks=2 -o never
+says "planned.sampler_ranks" "is work to come"
 expect 65 sf-train grpo -c rl.toml --target target --adapter adapter0 --questions train.jsonl --held train.jsonl \
   --rule regex --pattern e -o never
 says "is trained on: what is held out must not be"

@@ -49,7 +49,7 @@ sed -i 's/^checkpoint_every.*//; s/^epochs = .*/epochs = 40\ncheckpoint_every = 
 sbatch --wait -o job.log train.sbatch >/dev/null 2>&1 &
 job=$!
 for _ in {1..300}; do [ -e run/latest ] && break; sleep 0.1; done
-victim=$(pgrep -f "sf-train eagle3.*--resume auto -o run" | while read -r p; do
+victim=$(pgrep -f "sf-train eagle3.*-o run --resume auto" | while read -r p; do
   grep -qz '^SLURM_PROCID=1$' "/proc/$p/environ" 2>/dev/null && grep -qz "^SLURM_CONF=$SLURM_TESTBED_DIR/" "/proc/$p/environ" && echo "$p"; done | head -n 1) || true # the status is that of the last process looked at
 kill -KILL "$victim" || { cat job.log; die "rank 1 of the batch job was not found"; }
 got=0
