@@ -14,7 +14,7 @@ Verb features() {
       .purpose = "run the target over chats and give its states to trainers",
       .examples = {"sf-capture features --target target --draft draft0 --data chats.jsonl | "
                    "sf-train eagle3 --draft draft0 --from - -o run",
-                   "sf-capture features --target target --draft draft0 --data chats.jsonl -o features",
+                   "sf-capture features --target target --draft draft0 --data chats.jsonl --ranks 2 -o features",
                    "sf-capture features --synthetic qwen3-8b/64 --n 8 -o random"},
       .options = {{.name = "target", .value = "DIR", .help = "target checkpoint"},
                   {.name = "draft", .value = "DIR", .help = "draft whose config names layers and norm point"},
@@ -40,10 +40,11 @@ Verb features() {
                    .help = "no target: random numbers in the shapes of qwen3-8b, qwen3-8b/8, or a checkpoint's"},
                   {.name = "n", .value = "N", .help = "rows of --synthetic; default 256"}},
       .settings = {"target", "capture", "data", "stream.credit_mib", "stream.heartbeat_s", "stream.stop_deadline_s",
-                   "stream.bind", "stream.encrypt", "stream.rejoin_deadline_s", "stream.report_s",
-                   "shard.host_resident", "shard.host_dir"},
+                   "stream.bind", "stream.encrypt", "stream.rejoin_deadline_s", "stream.report_s", "shard.backend",
+                   "shard.host_resident", "shard.host_dir", "engine.call_deadline_s", "comm"},
       .plan = sf::tool::capture_features_plan,
       .tensor_entry = "sf_capture_features",
+      .ranks = true,
   };
 }
 

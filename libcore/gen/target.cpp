@@ -16,29 +16,13 @@
 #include "ckpt/as_published.h"
 #include "ckpt/buffers.h"
 #include "gen/scores.h"
+#include "gen/segments.h"
 #include "ops/norm.h"
 
 namespace sf::gen {
 namespace {
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
-constexpr int64_t kCut = 256;  // shardforge(7), Numbers
-
-BlockShape shape_of(const arch::Decoder& d, int64_t layer) {
-  return {.in = d.hidden,
-          .hidden = d.hidden,
-          .intermediate = d.intermediate,
-          .heads = d.heads,
-          .kv_heads = d.kv_heads,
-          .head_dim = d.head_dim,
-          .window = d.windows.empty() ? 0 : d.windows.at(static_cast<size_t>(layer)),
-          .eps = d.rms_eps,
-          .qkv_bias = d.qkv_bias,
-          .o_bias = d.o_bias,
-          .mlp_bias = d.mlp_bias,
-          .qk_norm = d.qk_norm,
-          .experts = d.routes(layer) ? d.experts : arch::Experts{}};
-}
 
 }  // namespace
 
@@ -62,7 +46,7 @@ Target::Target(const arch::Decoder& decoder, const Weights& weights)
   for (int64_t i = 0; i < d.layers; ++i) {
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
     input_norms_.push_back(weights.get(prefix + "input_layernorm.weight", {d.hidden}));
-    blocks_.emplace_back(weights, prefix, shape_of(d, i));
+    blocks_.emplace_back(weights, prefix, block_shape(d, i));
   }
   final_norm_ = weights.get("model.norm.weight", {d.hidden});
   head_ = d.tied ? ops::PackedLinear::pack(table_.to(scalar_type(compute_)), compute_)

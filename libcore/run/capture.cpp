@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/deadline.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "ops/float8.h"
@@ -57,39 +56,59 @@ Carried carry(const at::Tensor& states, std::string_view feature) {
   return carried;
 }
 
+gen::Seen seen_by_teacher(const tool::CaptureWish& wish, const std::string& feature, Dtype compute) {
+  if (!wish.teacher) return {};
+  return [feature, compute](const at::Tensor& final_norm) {
+    SF_CHECK(at::isfinite(final_norm).all().item<bool>(), Exit::kData,
+             "the target's states are not finite: its weights are broken");
+    return carry(final_norm, feature).values.to(tensor::to_scalar(compute));
+  };
+}
+
 // Where a switch asks for it, a fault that captures have had: check_capture must find each.
-gen::States Capture::states_of(std::span<const int32_t> ids) {
+std::vector<Computed> Capture::compute(std::span<const text::ChatRow* const> rows) {
   std::vector<int64_t> layers = wish_.layers;
   if (fault("run.layer_before"))
     for (int64_t& layer : layers) layer = std::max<int64_t>(layer - 1, 0);
-  const bool bare = fault("run.no_final_norm"), cached = fault("run.cached_prefix") && ids.size() > 1;
-  if (bare) layers.push_back(target_.decoder().layers);
-  gen::Cache cache = target_.make_cache(std::ssize(ids));
-  gen::States states = target_.prefill(cache, ids.subspan(cached ? 1 : 0), layers);
-  if (bare) states.final_norm = states.captured.back(), states.captured.pop_back();
-  auto each = [&](auto&& change) {
-    change(states.final_norm);
-    for (at::Tensor& state : states.captured) change(state);
-  };
-  if (cached) each([](at::Tensor& state) { state = at::cat({state.narrow(0, 0, 1), state}, 0); });
-  if (fault("run.shifted")) each([](at::Tensor& state) { state = state.roll(1, 0); });
-  if (fault("run.zero_states")) each([](at::Tensor& state) { state.zero_(); });
-  if (fault("run.other_rows")) {
-    std::swap(states, before_);
-    if (!states.final_norm.defined()) states = before_;
+  const bool bare = fault("run.no_final_norm"), cached = fault("run.cached_prefix");
+  if (bare) layers.push_back(states_.decoder().layers);
+  std::vector<text::ChatRow> cut;  // of the fault: the first token is not computed
+  std::vector<const text::ChatRow*> asked(rows.begin(), rows.end());
+  if (cached) {
+    for (const text::ChatRow* row : rows) cut.push_back(*row);
+    for (size_t i = 0; i < cut.size(); ++i) {
+      std::vector<int32_t>& ids = cut[i].encoded.ids;
+      if (ids.size() > 1) ids.erase(ids.begin());
+      asked[i] = &cut[i];
+    }
   }
-  return states;
+  std::vector<Computed> all = states_.of(asked, layers);
+  for (Computed& one : all) {
+    gen::States& states = one.states;
+    if (bare) states.final_norm = states.captured.back(), states.captured.pop_back();
+    auto each = [&](auto&& change) {
+      change(states.final_norm);
+      for (at::Tensor& state : states.captured) change(state);
+    };
+    if (cached) each([](at::Tensor& state) { state = at::cat({state.narrow(0, 0, 1), state}, 0); });
+    if (fault("run.shifted")) each([](at::Tensor& state) { state = state.roll(1, 0); });
+    if (fault("run.zero_states")) each([](at::Tensor& state) { state.zero_(); });
+    if (fault("run.other_rows")) {
+      std::swap(states, before_);
+      if (!states.final_norm.defined()) states = before_;
+    }
+  }
+  return all;
 }
 
-stream::Sample Capture::sample_of(const text::ChatRow& chat) {
+stream::Sample Capture::sample_of(const text::ChatRow& chat, const Computed& computed) const {
   stream::Sample sample{.row = chat.row};
   if (!chat.rejected.empty()) {
     sample.void_reason = chat.rejected;
     return sample;
   }
-  const double start = monotonic_s();
   const auto length = std::ssize(chat.encoded.ids);
-  gen::States states = given_ ? given_(chat) : states_of(chat.encoded.ids);
+  const gen::States& states = computed.states;
   auto add = [&](std::string name, HostTensor tensor) {
     sample.tensors.push_back({std::move(name), std::move(tensor)});
   };
@@ -110,14 +129,9 @@ stream::Sample Capture::sample_of(const text::ChatRow& chat) {
   add_states(wish_.teacher ? "hidden_state" : "hidden_states", layers);
   if (wish_.final_norm) add_states("final_norm", {checked(states.final_norm, feature_, false, chat)});
   if (wish_.teacher) {
-    // The teacher of training sees the carried (rounded) state, so its best id and log-sum-exp come from that one too.
-    const at::Tensor seen = carry(states.final_norm, feature_).values.to(tensor::to_scalar(target_.compute()));
-    ops::Top1 top = target_.top1(seen);
-    add("target_top1", tensor::to_host(top.top1));
-    add("target_lse", tensor::to_host(top.lse));
+    add("target_top1", tensor::to_host(computed.teacher.top1));
+    add("target_lse", tensor::to_host(computed.teacher.lse));
   }
-  tokens_ += length;
-  seconds_ += monotonic_s() - start;
   return sample;
 }
 

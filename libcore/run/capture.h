@@ -3,15 +3,16 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "gen/target.h"
+#include "comm/group.h"
+#include "run/states.h"
+#include "stream/producer.h"
 #include "stream/sample.h"
 #include "text/chat.h"
-#include "tool/capture_wish.h"
+#include "tool/capture_shard.h"
 
 namespace sf::run {
 
@@ -24,34 +25,31 @@ struct Carried {
 Carried carry(const at::Tensor& states, std::string_view feature);
 at::Tensor values_of(const at::Tensor& stored, const at::Tensor& scale);
 
+// What a teacher will see of the last state: as it is carried, in the type that the target computes in. Null if nobody
+// looks.
+gen::Seen seen_by_teacher(const tool::CaptureWish& wish, const std::string& feature, Dtype compute);
+
 class Capture {
  public:
-  // Borrows the target. `feature`: the type the states are carried in.
-  Capture(gen::Target& target, tool::CaptureWish wish, std::string feature)
-      : target_(target), wish_(std::move(wish)), feature_(std::move(feature)) {}
+  // Borrows the states. `feature`: the type they are carried in.
+  Capture(StatesOf& states, tool::CaptureWish wish, std::string feature)
+      : states_(states), wish_(std::move(wish)), feature_(std::move(feature)) {}
 
-  // Takes the states of rows from elsewhere, instead of computing them.
-  void take_from(std::function<gen::States(const text::ChatRow&)> given) { given_ = std::move(given); }
-  // One unpadded sequence alone: the bits depend on the row alone. A rejected row is void with its reason. kData naming
-  // the row if a state is not finite, or a token's state behind the first block is zero throughout.
-  stream::Sample sample_of(const text::ChatRow& chat);
+  // Of rows that are kept, each an unpadded sequence alone: the bits depend on the row alone. Every rank calls it where
+  // states.shared().
+  std::vector<Computed> compute(std::span<const text::ChatRow* const> rows);
+  // The row as it is carried; a rejected one (of which nothing was computed) is void with its reason. kData naming the
+  // row if a state is not finite, or a token's state behind the first block is zero throughout.
+  stream::Sample sample_of(const text::ChatRow& row, const Computed& computed) const;
 
-  gen::Target& target() const { return target_; }
+  StatesOf& states() const { return states_; }
   const tool::CaptureWish& wish() const { return wish_; }
   const std::string& feature() const { return feature_; }
-  int64_t tokens() const { return tokens_; }   // computed
-  double seconds() const { return seconds_; }  // spent on them
-  double tokens_per_s() const { return seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0; }
 
  private:
-  gen::States states_of(std::span<const int32_t> ids);
-
-  gen::Target& target_;
+  StatesOf& states_;
   const tool::CaptureWish wish_;
   const std::string feature_;
-  int64_t tokens_ = 0;
-  double seconds_ = 0;
-  std::function<gen::States(const text::ChatRow&)> given_;
   gen::States before_;  // of a fault alone: what another row left
 };
 
@@ -69,12 +67,16 @@ struct CaptureCheck {
   std::string line(std::string_view feature) const;
 };
 
-// The first `most` rows that are kept, each cut to kMostChecked tokens, are captured one after another, taken apart
-// into frames that travel mixed, put together, and compared bit by bit with one plain forward of the row alone with
-// more tokens behind it. kData naming row, tensor and what it is instead (another layer, the state without its norm,
-// another row's, one shifted by a token), or for states that are equal where they cannot be. Of a copy: what the run
-// counts is its own.
-inline constexpr int64_t kMostChecked = 320;  // beyond 256, where a forward is cut
-CaptureCheck check_capture(Capture capture, std::span<const text::ChatRow> rows, int64_t most);
+// The first `most` rows that are kept, each cut to tool::kMostChecked tokens, are dealt out to the ranks, captured
+// together, taken apart into frames that travel mixed, put together, and compared bit by bit with one plain forward of
+// the row alone with more tokens behind it (StatesOf::plainly). kData naming row, tensor and what it is instead
+// (another layer, the state without its norm, another row's, one shifted by a token), or for states that are equal
+// where they cannot be. Every rank calls it, and an error of one is every rank's. Rows and tokens are those of all
+// ranks. `carry`: every rank's samples on the way that the run's take, instead of those frames; every rank calls it.
+using Carrier = std::function<std::vector<stream::Sample>(std::vector<stream::Sample> samples)>;
+CaptureCheck check_capture(Capture& capture, std::span<const text::ChatRow> rows, int64_t most, comm::Group& group,
+                           const Carrier& carry = {});
+// Over sockets of this host, from a producer of these options to a trainer that asks for all at once.
+std::vector<stream::Sample> through_sockets(stream::ProducerOptions options, std::vector<stream::Sample> samples);
 
 }  // namespace sf::run

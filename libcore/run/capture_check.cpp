@@ -5,11 +5,17 @@
 #include <ATen/ops/log_softmax.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "comm/agree.h"
 #include "run/capture.h"
+#include "stream/client.h"
 #include "stream/features.h"
 #include "stream/frame.h"
 #include "tensor/convert.h"
@@ -17,18 +23,19 @@
 namespace sf::run {
 namespace {
 
-constexpr int64_t kBehind = 8;      // tokens behind a cut: what follows a token must not change its state
+constexpr double kDeadlineS = 600;  // for the slowest rank's rows
 constexpr int64_t kLogitRows = 64;  // rows of logits in memory at once
 
-// The first rows that are kept, as a smaller capture.max_length would leave them.
-std::vector<text::ChatRow> first_rows(std::span<const text::ChatRow> rows, int64_t most) {
+// This rank's of the first rows that are kept, as a smaller capture.max_length would leave them.
+std::vector<text::ChatRow> first_rows(std::span<const text::ChatRow> rows, int64_t most, const comm::Group& group) {
   std::vector<text::ChatRow> first;
+  int64_t seen = 0;
   for (const text::ChatRow& row : rows) {
-    if (std::ssize(first) == most) break;
-    if (!row.rejected.empty()) continue;
+    if (seen == most) break;
+    if (!row.rejected.empty() || seen++ % group.world() != group.rank()) continue;
     first.push_back(row);
     text::EncodedChat& chat = first.back().encoded;
-    chat.ids.resize(std::min<size_t>(chat.ids.size(), kMostChecked));
+    chat.ids.resize(std::min<size_t>(chat.ids.size(), tool::kMostChecked));
     chat.loss_mask.resize(chat.ids.size());
   }
   return first;
@@ -70,23 +77,40 @@ struct Plain {
   std::vector<at::Tensor> layers;  // [length, H], as carried; 0..L
   at::Tensor final_norm;           // the same
   at::Tensor exact;                // final_norm in the compute type
+  ops::Top1 teacher;
 };
 
-Plain plain_of(Capture& capture, const text::ChatRow& chat) {
-  gen::Target& target = capture.target();
-  std::vector<int32_t> ids = chat.encoded.ids;
-  const int64_t length = std::ssize(ids), room = target.decoder().max_positions - length;
-  for (int64_t i = 0; i < std::min({kBehind, length, room}); ++i)
-    ids.push_back(chat.encoded.ids[static_cast<size_t>(i)]);
+std::vector<const text::ChatRow*> places_of(const std::vector<text::ChatRow>& rows) {
+  std::vector<const text::ChatRow*> places;
+  for (const text::ChatRow& row : rows) places.push_back(&row);
+  return places;
+}
+
+// `rows` outlive the result.
+std::vector<Plain> plain_of(Capture& capture, const std::vector<text::ChatRow>& rows) {
+  StatesOf& target = capture.states();
+  std::vector<text::ChatRow> longer = rows;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const std::vector<int32_t>& ids = rows[r].encoded.ids;
+    const int64_t length = std::ssize(ids), room = target.decoder().max_positions - length;
+    for (int64_t i = 0; i < std::min({tool::kBehindChecked, length, room}); ++i)
+      longer[r].encoded.ids.push_back(ids[static_cast<size_t>(i)]);
+  }
   std::vector<int64_t> all(static_cast<size_t>(target.decoder().layers) + 1);
   std::iota(all.begin(), all.end(), 0);
-  gen::Cache cache = target.make_cache(std::ssize(ids));
-  const gen::Part part{&cache, ids};
-  gen::States states = target.forward(std::span(&part, 1), all);
-  auto values = [&](const at::Tensor& state) { return carry(state.narrow(0, 0, length), capture.feature()).values; };
-  Plain plain{&chat, {}, values(states.final_norm), states.final_norm.narrow(0, 0, length)};
-  for (const at::Tensor& state : states.captured) plain.layers.push_back(values(state));
-  return plain;
+  const std::vector<Computed> computed = target.plainly(places_of(longer), all);
+  std::vector<Plain> result;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const int64_t length = std::ssize(rows[r].encoded.ids);
+    auto part = [&](const at::Tensor& state) { return state.narrow(0, 0, length); };
+    auto values = [&](const at::Tensor& state) { return carry(part(state), capture.feature()).values; };
+    const gen::States& states = computed[r].states;
+    Plain plain{&rows[r], {}, values(states.final_norm), part(states.final_norm), {}};
+    for (const at::Tensor& state : states.captured) plain.layers.push_back(values(state));
+    if (capture.wish().teacher) plain.teacher = {part(computed[r].teacher.top1), part(computed[r].teacher.lse), {}};
+    result.push_back(std::move(plain));
+  }
+  return result;
 }
 
 std::string name_of_layer(int64_t layer) {
@@ -151,9 +175,8 @@ class Comparison {
     }
     if (wish.final_norm) compare(part_of(sample, "final_norm", 0), -1, plain);
     if (!wish.teacher) return;
-    const ops::Top1 top = capture_.target().top1(plain.final_norm.to(plain.exact.scalar_type()));
-    SF_CHECK(same(tensor::share(sample.at("target_top1")), top.top1) &&
-                 same(tensor::share(sample.at("target_lse")), top.lse),
+    SF_CHECK(same(tensor::share(sample.at("target_top1")), plain.teacher.top1) &&
+                 same(tensor::share(sample.at("target_lse")), plain.teacher.lse),
              Exit::kData, "self-test: row {} (id {}): the teacher's best tokens are not those of its final_norm",
              plain.chat->row, plain.chat->id);
   }
@@ -161,7 +184,7 @@ class Comparison {
  private:
   // The values of one layer of a sample's states.
   at::Tensor part_of(const stream::Sample& sample, const std::string& name, int64_t part) const {
-    const int64_t hidden = capture_.target().decoder().hidden;
+    const int64_t hidden = capture_.states().decoder().hidden;
     const at::Tensor stored = tensor::share(sample.at(name)).narrow(1, part * hidden, hidden);
     if (stored.scalar_type() != at::kByte) return stored;
     return values_of(stored, tensor::share(sample.at(name + std::string(stream::kScaleSuffix))).select(1, part));
@@ -180,7 +203,7 @@ class Comparison {
 };
 
 // Sum of the cross entropy of supervised tokens, each from the state before it.
-double loss_of(const gen::Target& target, const at::Tensor& states, const text::EncodedChat& chat, int64_t& predicted) {
+double loss_of(const StatesOf& target, const at::Tensor& states, const text::EncodedChat& chat, int64_t& predicted) {
   double sum = 0;
   predicted = 0;
   for (int64_t from = 0; from + 1 < states.size(0); from += kLogitRows) {
@@ -197,39 +220,96 @@ double loss_of(const gen::Target& target, const at::Tensor& states, const text::
 }
 
 void measure_narrowing(const Capture& capture, const Plain& plain, CaptureCheck& seen) {
-  if (capture.feature() == name_of(capture.target().compute()) || !capture.wish().final_norm) return;
+  const StatesOf& target = capture.states();
+  if (target.shared() || capture.feature() == name_of(target.compute()) || !capture.wish().final_norm) return;
   const at::Tensor as_carried = plain.final_norm.to(plain.exact.scalar_type());
   const at::Tensor largest = std::get<0>(plain.exact.abs().max(1)), error = as_carried.sub(plain.exact).abs();
   seen.widest = std::max(seen.widest, std::get<0>(error.max(1)).div(largest).max().item<double>());
   int64_t predicted = 0;
-  seen.exact_loss += loss_of(capture.target(), plain.exact, plain.chat->encoded, predicted);
-  seen.carried_loss += loss_of(capture.target(), as_carried, plain.chat->encoded, predicted);
+  seen.exact_loss += loss_of(target, plain.exact, plain.chat->encoded, predicted);
+  seen.carried_loss += loss_of(target, as_carried, plain.chat->encoded, predicted);
   seen.predicted += predicted;
 }
 
 }  // namespace
 
-CaptureCheck check_capture(Capture capture, std::span<const text::ChatRow> rows, int64_t most) {
+CaptureCheck check_capture(Capture& capture, std::span<const text::ChatRow> rows, int64_t most, comm::Group& group,
+                           const Carrier& carry) {
   const double start = monotonic_s();
-  const std::vector<text::ChatRow> first = first_rows(rows, most);
+  const comm::Call call{"self-test", Deadline::after(Seconds(kDeadlineS))};
+  const std::vector<text::ChatRow> first = first_rows(rows, most, group);
+  const bool together = capture.states().shared();  // then its own calls make an error every rank's
+  std::vector<Computed> computed;
   std::vector<stream::Sample> samples;
-  for (const text::ChatRow& chat : first) samples.push_back(capture.sample_of(chat));
-  samples = through_the_wire(std::move(samples));
-  std::vector<Plain> plain;
-  for (const text::ChatRow& chat : first) plain.push_back(plain_of(capture, chat));
+  if (together) computed = capture.compute(places_of(first));
+  comm::agree(group, call, [&] {
+    if (!together) computed = capture.compute(places_of(first));
+    for (size_t i = 0; i < first.size(); ++i) samples.push_back(capture.sample_of(first[i], computed[i]));
+    computed.clear();
+  });
+  samples = carry ? carry(std::move(samples)) : through_the_wire(std::move(samples));
   CaptureCheck seen{.rows = std::ssize(first)};
-  const Comparison comparison(capture, plain);
-  for (size_t i = 0; i < plain.size(); ++i) {
-    comparison.run(samples[i], plain[i]);
-    seen.tokens += plain[i].final_norm.size(0);
-    measure_narrowing(capture, plain[i], seen);
-  }
+  comm::agree(group, call, [&] {
+    SF_CHECK(samples.size() == first.size(), Exit::kSoftware, "self-test: {} samples of {} rows came back",
+             samples.size(), first.size());
+    const std::vector<Plain> plain = plain_of(capture, first);
+    const Comparison comparison(capture, plain);
+    for (size_t i = 0; i < plain.size(); ++i) {
+      comparison.run(samples[i], plain[i]);
+      seen.tokens += plain[i].final_norm.size(0);
+      measure_narrowing(capture, plain[i], seen);
+    }
+  });
+  std::array<int64_t, 2> all{seen.rows, seen.tokens};
+  group.all_reduce_sum(all, call);
+  seen.rows = all[0];
+  seen.tokens = all[1];
   if (seen.predicted > 0) {
     seen.exact_loss /= static_cast<double>(seen.predicted);
     seen.carried_loss /= static_cast<double>(seen.predicted);
   }
   seen.seconds = monotonic_s() - start;
   return seen;
+}
+
+std::vector<stream::Sample> through_sockets(stream::ProducerOptions options, std::vector<stream::Sample> samples) {
+  if (samples.empty()) return samples;
+  constexpr int kDeadlineMs = 60000;
+  std::vector<uint64_t> rows, positions;
+  for (stream::Sample& sample : samples) {
+    positions.push_back(rows.size());
+    rows.push_back(std::exchange(sample.row, rows.size()));
+  }
+  options.contract.rows = rows.size();
+  options.contract.order_seed = 0;
+  stream::Producer producer(options,
+                            [&](uint64_t position) { return samples[stream::place_of(position, rows.size(), 0).row]; });
+  std::vector<stream::Sample> arrived(rows.size());
+  std::optional<Error> failure;  // what a producer ends with, its trainer hears from it
+  std::thread server([&] {
+    try {
+      producer.serve([] { return false; });
+    } catch (const Error& error) {
+      failure = error;
+    }
+  });
+  try {
+    auto source = stream::StreamSource::connect(producer.handle().line(), {.code = options.code});
+    source->want(positions);
+    for (uint64_t position : positions) {
+      stream::Sample sample = source->get(position, Deadline::after_ms(kDeadlineMs));
+      const size_t place = sample.row;
+      sample.row = rows.at(place);
+      arrived[place] = std::move(sample);
+    }
+    source->finish();
+  } catch (...) {
+    server.join();
+    throw;
+  }
+  server.join();
+  if (failure) throw *failure;
+  return arrived;
 }
 
 std::string CaptureCheck::line(std::string_view feature) const {

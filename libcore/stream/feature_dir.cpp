@@ -183,7 +183,8 @@ void check_features_begun(const fs::path& dir, const Contract& contract) {
   begin_contract(contract, partial_of(dir), false);
 }
 
-FeatureWriter::FeatureWriter(const fs::path& dir, const Contract& contract, int writer, std::string_view who)
+FeatureWriter::FeatureWriter(const fs::path& dir, const Contract& contract, int writer, std::string_view who,
+                             Others others)
     : dir_(dir), partial_(partial_of(dir)), contract_(contract), writer_(writer) {
   SF_CHECK(!fs::exists(dir_), Exit::kCantCreate, "{} exists already; choose another name or remove it", dir_.string());
   // Only writer 0 takes back what it made: to another's eyes the directory is empty until writer 0 was there.
@@ -202,11 +203,11 @@ FeatureWriter::FeatureWriter(const fs::path& dir, const Contract& contract, int 
   std::string own = fmt::format("rows-{}-", writer_);
   std::vector<std::string> names = shards_in(partial_);
   for (size_t i = 0; i < names.size(); ++i) {
-    bool mine = names[i].starts_with(own);
+    const bool mine = names[i].starts_with(own), checks = others == Others::kDone ? writer_ == 0 : mine;
     uint64_t good = 0;
-    // Every record of its own is hashed again: a shard that was whole when it was closed may have been damaged since.
-    for (const Entry& entry : scan_shard(partial_ / names[i], 0, mine, good)) rows_.insert(entry.row);
-    if (mine && !fault("stream.keep_torn_tail")) fs::resize_file(partial_ / names[i], good);
+    // Every record is hashed again: a shard that was whole when it was closed may have been damaged since.
+    for (const Entry& entry : scan_shard(partial_ / names[i], 0, checks, good)) rows_.insert(entry.row);
+    if (checks && !fault("stream.keep_torn_tail")) fs::resize_file(partial_ / names[i], good);
     if (mine) next_shard_ = std::max(next_shard_, std::atoi(names[i].c_str() + own.size()) + 1);
   }
 }

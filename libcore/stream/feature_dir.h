@@ -28,11 +28,16 @@ std::optional<Contract> published_contract(const std::filesystem::path& dir);
 // For plans, touching nothing: kProtocol naming the field if DIR.partial was begun with another contract.
 void check_features_begun(const std::filesystem::path& dir, const Contract& contract);
 
+// Of a partial directory, while a writer opens it: whether others may be writing there. Where none does, writer 0 looks
+// over what all of them left, and each further writer opens it afterwards.
+enum class Others { kWrite, kDone };
+
 class FeatureWriter {
  public:
   // Starts or continues DIR.partial. Writer 0 owns it exclusively (kCantCreate naming the owner); writers 1.. are the
   // other ranks of the same run. kCantCreate: DIR exists; kProtocol naming the field: DIR.partial has another contract.
-  FeatureWriter(const std::filesystem::path& dir, const Contract& contract, int writer, std::string_view who);
+  FeatureWriter(const std::filesystem::path& dir, const Contract& contract, int writer, std::string_view who,
+                Others others = Others::kWrite);
   FeatureWriter(FeatureWriter&&) = default;
 
   bool has(uint64_t row) const { return rows_.contains(row); }

@@ -50,23 +50,40 @@ void Flow::ask(const Peer& peer, const Ask& ask) {
   }
 }
 
-bool Flow::has_room(const State& state) const {
+bool Flow::has_room(const State& state, size_t promised) const {
   if (fault("stream.ignore_credit")) return true;
-  return state.flying_bytes == 0 || state.flying_bytes + largest_ <= state.credit;
+  const size_t bytes = state.flying_bytes + promised;
+  return bytes == 0 || bytes + largest_ <= state.credit;
 }
 
 std::optional<uint64_t> Flow::next() const {
-  std::optional<uint64_t> lowest;
-  auto offer = [&](const std::set<uint64_t>& positions) {
-    if (positions.empty()) return;
-    uint64_t position = fault("stream.newest_first") ? *positions.rbegin() : *positions.begin();
-    if (!lowest || position < *lowest) lowest = position;
-  };
-  for (const auto& [peer, state] : peers_) {
-    offer(state.now);
-    if (has_room(state)) offer(state.want);
+  const std::vector<uint64_t> lowest = next(1);
+  return lowest.empty() ? std::nullopt : std::optional(lowest.front());
+}
+
+std::vector<uint64_t> Flow::next(size_t most) const {
+  std::vector<uint64_t> chosen;
+  std::map<Peer, size_t> promised;
+  for (bool more = true; more && chosen.size() < most;) {
+    std::optional<uint64_t> lowest;
+    auto offer = [&](const std::set<uint64_t>& positions) {
+      auto open = [&](uint64_t position) { return std::ranges::find(chosen, position) == chosen.end(); };
+      auto first = std::ranges::find_if(positions, open);
+      if (first == positions.end()) return;
+      const uint64_t position = fault("stream.newest_first") ? *positions.rbegin() : *first;
+      if (!lowest || position < *lowest) lowest = position;
+    };
+    for (const auto& [peer, state] : peers_) {
+      offer(state.now);
+      if (has_room(state, promised[peer])) offer(state.want);
+    }
+    more = lowest && largest_ > 0;
+    if (!lowest) break;
+    chosen.push_back(*lowest);
+    for (const auto& [peer, state] : peers_)
+      if (state.now.contains(*lowest) || state.want.contains(*lowest)) promised[peer] += largest_;
   }
-  return lowest;
+  return chosen;
 }
 
 std::vector<Flow::Peer> Flow::serve(uint64_t position, size_t bytes) {

@@ -30,8 +30,10 @@ class Flow {
   // sent a second time only after it landed. kData if more than kMaxQueued of its positions wait already.
   void ask(const Peer& peer, const Ask& ask);
 
-  // The lowest position that an eligible rank asks for.
+  // The lowest position that an eligible rank asks for; or the lowest ones, up to `most`, to be computed together: as
+  // many as are expected to find room. The first sample is computed alone: it shows how large one is.
   std::optional<uint64_t> next() const;
+  std::vector<uint64_t> next(size_t most) const;
   // The sample of this position is ready: the ranks that get it, charged with its bytes. Others go on asking.
   std::vector<Peer> serve(uint64_t position, size_t bytes);
 
@@ -50,7 +52,7 @@ class Flow {
     size_t flying_bytes = 0;
     auto operator<=>(const State&) const = default;
   };
-  bool has_room(const State& state) const;
+  bool has_room(const State& state, size_t promised = 0) const;
   static void land(State& state, uint64_t position);
 
   std::map<Peer, State> peers_;

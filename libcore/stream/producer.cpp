@@ -58,16 +58,18 @@ std::string message_of(Ending ending) {
 }
 
 struct Producer::Impl {
-  Impl(ProducerOptions given, Compute callback)
+  Impl(ProducerOptions given, ComputeMany callback, size_t at_once)
       : options(std::move(given)),
         compute(std::move(callback)),
+        most(at_once),
         cache(options.cache_bytes),
         data(sockets.router(0)),
         control(sockets.router(kLingerMs)),
         started(monotonic_s()) {}
 
   ProducerOptions options;
-  Compute compute;
+  ComputeMany compute;
+  size_t most;  // positions that are computed together
   Handle handle;
 
   // Guarded by `mutex`; the thread of serve() and the socket thread meet here.
@@ -114,8 +116,10 @@ struct Producer::Impl {
   void left(const std::string& peer, const std::string& why, double now);
   void sweep(double now);
   void judge(double now);
-  std::shared_ptr<const Sample> produce(uint64_t position);
-  void deliver(uint64_t position, std::shared_ptr<const Sample> sample, double busy_s);
+  std::vector<uint64_t> serve_kept(const std::vector<uint64_t>& positions);
+  void produce(std::span<const uint64_t> positions);
+  void check(const Sample& sample, uint64_t position) const;
+  void deliver(uint64_t position, std::shared_ptr<const Sample> sample, bool kept);
   Ending finish(Ending how);
   void end_with(Exit code, const std::string& message);
   std::string explain(double now) const;
@@ -354,34 +358,57 @@ void Producer::Impl::judge(double now) {
   if (ending) changed.notify_all();
 }
 
-std::shared_ptr<const Sample> Producer::Impl::produce(uint64_t position) {
-  Place place = place_of(position, options.contract.rows, options.contract.order_seed);
-  {
-    std::lock_guard lock(mutex);
-    if (auto found = cache.find(place.row); found && !fault("stream.duplicate")) {
-      ++counts.cached;
-      auto stamped = std::make_shared<Sample>(*found);  // shares the tensors' bytes
-      stamped->position = position;
-      return stamped;
+// Those whose rows are in the cache are answered at once; the others are left.
+std::vector<uint64_t> Producer::Impl::serve_kept(const std::vector<uint64_t>& positions) {
+  std::vector<uint64_t> left;
+  for (uint64_t position : positions) {
+    std::shared_ptr<const Sample> found;
+    {
+      std::lock_guard lock(mutex);
+      found = cache.find(place_of(position, options.contract.rows, options.contract.order_seed).row);
     }
-    computing = position;
-    computing_since = monotonic_s();
+    if (!found || fault("stream.duplicate")) {
+      left.push_back(position);
+      continue;
+    }
+    auto stamped = std::make_shared<Sample>(*found);  // shares the tensors' bytes
+    stamped->position = position;
+    deliver(position, std::move(stamped), true);
   }
-  auto sample = std::make_shared<Sample>(compute(position));
-  SF_CHECK(sample->row == place.row, Exit::kSoftware, "position {} is row {}, the computed sample says row {}",
-           position, place.row, sample->row);
-  sample->position = position;
-  sample_header(*sample);  // its limits are checked here, where the error can still name the row
-  std::lock_guard lock(mutex);
-  computing.reset();
-  ++counts.computed;
-  cache.put(sample);
-  return sample;
+  return left;
 }
 
-void Producer::Impl::deliver(uint64_t position, std::shared_ptr<const Sample> sample, double busy_s) {
+void Producer::Impl::check(const Sample& sample, uint64_t position) const {
+  const uint64_t row = place_of(position, options.contract.rows, options.contract.order_seed).row;
+  SF_CHECK(sample.row == row, Exit::kSoftware, "position {} is row {}, the computed sample says row {}", position, row,
+           sample.row);
+  sample_header(sample);  // its limits are checked here, where the error can still name the row
+}
+
+void Producer::Impl::produce(std::span<const uint64_t> positions) {
+  const double start = monotonic_s();
+  {
+    std::lock_guard lock(mutex);
+    computing = positions.front();
+    computing_since = start;
+  }
+  std::vector<Sample> samples = compute(positions);
+  SF_CHECK(!samples.empty() && samples.size() <= positions.size(), Exit::kSoftware,
+           "{} samples were computed of {} positions", samples.size(), positions.size());
+  for (size_t i = 0; i < samples.size(); ++i) {
+    samples[i].position = positions[i];
+    check(samples[i], positions[i]);
+    deliver(positions[i], std::make_shared<Sample>(std::move(samples[i])), false);
+  }
   std::lock_guard lock(mutex);
-  counts.busy_s += busy_s;
+  computing.reset();
+  counts.busy_s += monotonic_s() - start;
+}
+
+void Producer::Impl::deliver(uint64_t position, std::shared_ptr<const Sample> sample, bool kept) {
+  std::lock_guard lock(mutex);
+  ++(kept ? counts.cached : counts.computed);
+  if (!kept) cache.put(sample);
   for (const std::string& peer : flow.serve(position, sample->bytes())) {
     outbox.push_back({peer, sample});
     ++counts.sent;
@@ -440,10 +467,20 @@ Ending Producer::Impl::finish(Ending how) {
   return how;
 }
 
-Producer::Producer(ProducerOptions options, Compute compute)
-    : impl_(std::make_unique<Impl>(std::move(options), std::move(compute))) {
+Producer::Producer(ProducerOptions options, ComputeMany compute, size_t most)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(compute), most)) {
   impl_->open();
 }
+
+Producer::Producer(ProducerOptions options, Compute compute)
+    : Producer(
+          std::move(options),
+          [one = std::move(compute)](std::span<const uint64_t> positions) {
+            std::vector<Sample> samples;
+            samples.push_back(one(positions.front()));
+            return samples;
+          },
+          1) {}
 
 Producer::~Producer() {
   if (impl_) impl_->end_with(Exit::kUnavailable, "the producer was shut down");
@@ -470,7 +507,7 @@ Ending Producer::serve(const std::function<bool()>& stop) {
     for (;;) {
       self.flush_reports();
       if (!stop_deadline && stop()) stop_deadline = Deadline::after(Seconds(self.options.stop_s));
-      std::optional<uint64_t> position;
+      std::vector<uint64_t> positions;
       {
         std::unique_lock lock(self.mutex);
         self.stopping = stop_deadline.has_value();
@@ -478,15 +515,13 @@ Ending Producer::serve(const std::function<bool()>& stop) {
         // Told to stop before anybody joined: nothing was asked, nobody is waited for.
         if (!self.ending && stop_deadline && (stop_deadline->passed() || !self.joined))
           self.ending = self.joined ? Ending::kStopDeadline : Ending::kStoppedUnasked;
-        if (!self.ending && !(position = self.flow.next())) {
+        if (!self.ending && (positions = self.flow.next(self.most)).empty()) {
           self.changed.wait_for(lock, std::chrono::milliseconds(20));
           continue;
         }
       }
-      if (!position) break;
-      double start = monotonic_s();
-      auto sample = self.produce(*position);
-      self.deliver(*position, std::move(sample), monotonic_s() - start);
+      if (positions.empty()) break;
+      if (positions = self.serve_kept(positions); !positions.empty()) self.produce(positions);
     }
   } catch (const Error& error) {
     self.end_with(error.code(), error.what());

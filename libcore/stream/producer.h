@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/deadline.h"
 #include "base/error.h"
@@ -59,10 +61,13 @@ class Producer {
  public:
   // Position -> sample. Its row must be that of place_of(position); its position is set by the producer.
   using Compute = std::function<Sample(uint64_t position)>;
+  // Several at once: the samples of the first of these positions, in order; at least one.
+  using ComputeMany = std::function<std::vector<Sample>(std::span<const uint64_t> positions)>;
 
   // Binds and starts the thread of the sockets; trainers may join from now on. Of an encrypted stream only holders of
   // its handle are let in. kUnavailable: the address cannot be bound.
   Producer(ProducerOptions options, Compute compute);
+  Producer(ProducerOptions options, ComputeMany compute, size_t most);  // positions at once
   ~Producer();
   Producer(const Producer&) = delete;
 

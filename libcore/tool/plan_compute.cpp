@@ -19,6 +19,8 @@
 #include "text/chat.h"
 #include "tool/answer_rows.h"
 #include "tool/apply_schedule.h"
+#include "tool/apply_training.h"
+#include "tool/capture_shard.h"
 #include "tool/capture_wish.h"
 #include "tool/chats.h"
 #include "tool/exam.h"
@@ -139,6 +141,8 @@ int show_answers(app::Invocation& invocation, const Answers& answers) {
 
 int capture_features_plan(app::Invocation& invocation) {
   if (invocation.has("synthetic")) return synthetic_features(invocation);
+  const RankEnv& ranks = invocation.ranks();
+  apply_comm(invocation.settings(), ranks);
   SF_CHECK(!invocation.has("n"), Exit::kUsage, "--n counts rows of --synthetic; give both");
   if (invocation.has("output")) refuse_existing(invocation.get("output"));
   ckpt::Checkpoint draft = ckpt::Checkpoint::open(invocation.get("draft"));
@@ -147,6 +151,7 @@ int capture_features_plan(app::Invocation& invocation) {
   ckpt::check_target(draft, target);
   text::ChatEncoder encoder = text::ChatEncoder::open(target.dir());
   TargetBytes bytes = target_bytes(invocation, target);
+  const CaptureShard shard = apply_capture_shard(invocation, ranks.world, bytes.compute);
   apply_host_embedding(invocation.settings(), bytes.shape);
   Chats chats = invocation.has("import") ? chats_of_import(invocation, open_import(invocation, wish, bytes.shape))
                                          : read_chats(invocation, encoder, bytes.shape.max_positions);
@@ -169,9 +174,15 @@ int capture_features_plan(app::Invocation& invocation) {
     apply_no_stream(invocation.settings());
   else
     apply_producer(invocation.settings(), invocation.has("handle-file"));
+  const CaptureBytes held = shard.together() ? capture_bytes(bytes.shape, wish, shard,
+                                                             capture_load(invocation.settings(), chats, contract), 0)
+                                             : CaptureBytes{bytes.weights, bytes.weights + cache};
   app::settle_settings(invocation);
   print_record(invocation, Json::object()
                                .set("parameters", bytes.parameters)
+                               .set("ranks", int64_t{ranks.world})
+                               .set("rank_bytes_at_rest", held.at_rest)
+                               .set("rank_bytes_peak", held.peak)
                                .set("rows", std::ssize(chats.rows))
                                .set("void_rows", account.rejected)
                                .set("tokens", tokens)
@@ -182,8 +193,9 @@ int capture_features_plan(app::Invocation& invocation) {
                                .set("disk_bytes", invocation.has("output") ? features : uint64_t{0})
                                .set("text", account.to_json())
                                .set("contract", contract.to_json()));
-  check_fits(invocation, bytes.weights, cache,
-             "a smaller capture.max_length, or target.compute_dtype=bf16, needs less");
+  check_fits(invocation, held.at_rest, held.peak - held.at_rest,
+             "more ranks that hold the target together (shard.backend), a smaller capture.max_length, or "
+             "target.compute_dtype=bf16, needs less");
   if (!invocation.has("output")) return 0;
   uint64_t room = free_disk(invocation.get("output"));
   SF_CHECK(

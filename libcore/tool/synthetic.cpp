@@ -182,6 +182,7 @@ stream::Sample synthetic_sample(const stream::Contract& contract, std::span<cons
 int synthetic_features(app::Invocation& invocation) {
   for (const char* option : {"target", "draft", "data", "import", "rejected", "handle-file"})
     SF_CHECK(!invocation.has(option), Exit::kUsage, "--{} has no part in --synthetic, which computes nothing", option);
+  SF_CHECK(invocation.ranks().world == 1, Exit::kUsage, "--synthetic computes nothing: one process writes it");
   const std::string out = invocation.get("output");
   refuse_existing(out);
   stream::Contract contract = synthetic_contract(invocation.get("synthetic"));
@@ -194,7 +195,7 @@ int synthetic_features(app::Invocation& invocation) {
     invocation.result(contract.to_json().set("bytes", bytes).dump(2));
     return 0;
   }
-  stream::FeatureWriter writer(out, contract, 0, invocation.command_line());
+  stream::FeatureWriter writer(out, contract, 0, invocation.command_line(), stream::Others::kDone);
   const std::vector<uint64_t> positions = stream::first_positions(contract.rows, contract.order_seed);
   for (uint64_t row = 0; row < contract.rows; ++row) {
     if (writer.has(row)) continue;

@@ -31,12 +31,25 @@ std::vector<text::ChatRow> rows() {
   return all;
 }
 
-std::string complaint(gen::Target& target, const tool::CaptureWish& wish, const char* fault = "") {
+// A capture of a whole target, and its self-test.
+struct Tested {
+  Tested(gen::Target& target, const tool::CaptureWish& wish, const std::string& feature)
+      : states(whole_target(target, seen_by_teacher(wish, feature, target.compute()))),
+        capture(*states, wish, feature) {}
+  CaptureCheck check(const Carrier& carrier = {}) {
+    return check_capture(capture, rows(), 8, *comm::make_single(), carrier);
+  }
+  std::unique_ptr<StatesOf> states;
+  Capture capture;
+};
+
+std::string complaint(gen::Target& target, const tool::CaptureWish& wish, const char* fault = "",
+                      const Carrier& carrier = {}) {
   setenv("SF_FAULT", fault, 1);
-  Capture capture(target, wish, "BF16");
+  Tested tested(target, wish, "BF16");
   std::string message;
   try {
-    check_capture(capture, rows(), 8);
+    tested.check(carrier);
   } catch (const Error& error) {
     message = error.what();
     EXPECT_EQ(error.code(), Exit::kData);
@@ -50,11 +63,9 @@ TEST(SelfTest, RowsAsTheRunCapturesThemAreThoseOfPlainForwards) {
     gen::Target target = gen::tiny::target(compute);
     for (const tool::CaptureWish& wish : {eagle3(), dflash()}) {
       for (const char* feature : {"F32", "BF16", "F8_E4M3"}) {
-        Capture capture(target, wish, feature);
-        CaptureCheck seen = check_capture(capture, rows(), 8);
+        CaptureCheck seen = Tested(target, wish, feature).check();
         EXPECT_EQ(seen.rows, 2);
-        EXPECT_EQ(seen.tokens, kMostChecked + 19);
-        EXPECT_EQ(capture.tokens(), 0) << "the run's own count";
+        EXPECT_EQ(seen.tokens, tool::kMostChecked + 19);
       }
     }
   }
@@ -62,15 +73,14 @@ TEST(SelfTest, RowsAsTheRunCapturesThemAreThoseOfPlainForwards) {
 
 TEST(SelfTest, SaysWhatANarrowTypeDoesToTheLoss) {
   gen::Target target = gen::tiny::target();
-  Capture narrow(target, eagle3(), "BF16"), wide(target, eagle3(), "F32"), byte(target, eagle3(), "F8_E4M3");
-  CaptureCheck seen = check_capture(narrow, rows(), 8);
-  EXPECT_EQ(seen.predicted, kMostChecked - 1 + 18);
+  CaptureCheck seen = Tested(target, eagle3(), "BF16").check();
+  EXPECT_EQ(seen.predicted, tool::kMostChecked - 1 + 18);
   EXPECT_GT(seen.widest, 0);
   EXPECT_LE(seen.widest, 1. / 256);  // half a unit of eight bits
   EXPECT_NE(seen.exact_loss, seen.carried_loss);
   EXPECT_NEAR(seen.exact_loss, seen.carried_loss, 1e-2);
-  EXPECT_EQ(check_capture(wide, rows(), 8).predicted, 0);
-  seen = check_capture(byte, rows(), 8);
+  EXPECT_EQ(Tested(target, eagle3(), "F32").check().predicted, 0);
+  seen = Tested(target, eagle3(), "F8_E4M3").check();
   EXPECT_GT(seen.widest, 1. / 256);
   EXPECT_LE(seen.widest, 1. / 28);  // half a unit of the largest binade, 16 of 448
   EXPECT_NEAR(seen.exact_loss, seen.carried_loss, 0.1);
@@ -92,6 +102,13 @@ TEST(SelfTest, NamesEachFaultOfACapture) {
     EXPECT_NE(message.find(where), std::string::npos) << fault << ": " << message;
     EXPECT_NE(message.find(what), std::string::npos) << fault << ": " << message;
   }
+}
+
+TEST(SelfTest, MayPassTheSocketsOfAStream) {
+  const Carrier sockets = [](std::vector<stream::Sample> samples) { return through_sockets({}, std::move(samples)); };
+  gen::Target target = gen::tiny::target();
+  EXPECT_EQ(complaint(target, eagle3(), "", sockets), "");
+  EXPECT_NE(complaint(target, eagle3(), "run.shifted", sockets).find("it is shifted by one token"), std::string::npos);
 }
 
 TEST(SelfTest, ATargetWhoseBlocksDoNothingIsRefused) {

@@ -132,6 +132,26 @@ TEST(FeatureDir, DamageInAnEarlierShardIsWrittenAgainOnResume) {
   EXPECT_EQ(inspect_features(tmp / "f").rows, 10u);
 }
 
+TEST(FeatureDir, WhatFurtherWritersLeftIsLookedOverByTheFirstWhereNoneIsAtWork) {
+  TemporaryDir tmp;
+  Contract contract = test_contract();
+  {
+    FeatureWriter first(tmp / "f", contract, 0, "test"), second(tmp / "f", contract, 1, "test");
+    fill(first, contract, 0, 3);
+    fill(second, contract, 3, 7);
+  }
+  const fs::path shard = tmp / "f.partial/rows-1-00000.frames";
+  flip(shard, fs::file_size(shard) - 1);
+  FeatureWriter first(tmp / "f", contract, 0, "test", Others::kDone);
+  EXPECT_EQ(first.rows(), 6u);
+  FeatureWriter second(tmp / "f", contract, 1, "test", Others::kDone);
+  EXPECT_EQ(second.rows(), 6u);
+  fill(second, contract, 0, 10);
+  second.close();
+  first.publish();
+  EXPECT_EQ(inspect_features(tmp / "f").rows, 10u);
+}
+
 TEST(FeatureDir, ASecondWriterIsToldWhoOwnsIt) {
   TemporaryDir tmp;
   Contract contract = test_contract();

@@ -32,6 +32,21 @@ TEST(FlowControl, TheLowestPositionOfAnyRankComesFirst) {
   EXPECT_EQ(flow.next(), std::nullopt);
 }
 
+TEST(FlowControl, SeveralAreTakenTogetherAsFarAsTheyWillFindRoom) {
+  Flow flow;
+  flow.join("a", 30);
+  flow.join("b", 10);
+  flow.ask("a", {.want = {1, 3, 5, 7, 9}});
+  flow.ask("b", {.want = {2, 4}});
+  EXPECT_EQ(flow.next(8), (std::vector<uint64_t>{1})) << "the first shows how large one is";
+  flow.serve(1, 10);
+  EXPECT_EQ(flow.next(8), (std::vector<uint64_t>{2, 3, 5})) << "the credit of a is two more, that of b one";
+  EXPECT_EQ(flow.next(2), (std::vector<uint64_t>{2, 3}));
+  flow.ask("b", {.now = {4}});
+  EXPECT_EQ(flow.next(8), (std::vector<uint64_t>{2, 3, 4, 5})) << "what is waited for passes";
+  for (uint64_t position : {2, 3, 4, 5}) EXPECT_EQ(flow.serve(position, 10).size(), 1u) << position;
+}
+
 TEST(FlowControl, ARankOutOfCreditWaitsUntilSomethingLands) {
   Flow flow;
   flow.join("a", 100);

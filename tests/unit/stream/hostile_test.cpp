@@ -316,7 +316,7 @@ TEST(Hostile, AMessageOverTheLimitIsCutOffByTheSocket) {
   zmq::socket_t data(context, zmq::socket_type::dealer);
   data.set(zmq::sockopt::linger, 0);
   data.connect(handle.endpoints[0].data);
-  data.send(zmq::message_t(kChunkBytes + 1), zmq::send_flags::none);
+  data.send(zmq::message_t(kChunkBytes + 1024), zmq::send_flags::none);
   auto source = StreamSource::connect(producer.handle(), quick_trainer());
   EXPECT_EQ(source->get(1, soon()).position, 1u);
   source->finish();

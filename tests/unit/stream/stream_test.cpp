@@ -42,6 +42,30 @@ TEST(Stream, DeliversEverySampleBitEqualToTwoRanksAndEndsWithBye) {
   for (uint64_t p = 0; p < 40; ++p) EXPECT_EQ(seen[p], digest_of(test_sample(contract, p))) << p;
 }
 
+TEST(Stream, SeveralPositionsMayBeComputedTogetherOrInPart) {
+  Contract contract = test_contract();
+  std::vector<size_t> asked, made;
+  auto compute = [&](std::span<const uint64_t> positions) {
+    std::vector<Sample> samples;
+    for (uint64_t position : positions.first((positions.size() + 1) / 2))
+      samples.push_back(test_sample(contract, position));
+    asked.push_back(positions.size());
+    made.push_back(samples.size());
+    return samples;
+  };
+  ProducerThread producer(quick_producer(contract), compute, 4);
+  auto source = StreamSource::connect(producer.handle(), quick_trainer());
+  std::vector<uint64_t> all(30);
+  std::iota(all.begin(), all.end(), 0);
+  source->want(all);
+  for (uint64_t p : all) EXPECT_EQ(digest_of(source->get(p, soon())), digest_of(test_sample(contract, p))) << p;
+  source->finish();
+  EXPECT_EQ(producer.join(), Ending::kBye);
+  EXPECT_EQ(*std::ranges::max_element(asked), 4u);
+  EXPECT_EQ(std::accumulate(made.begin(), made.end(), size_t{0}), producer.counts().computed);
+  EXPECT_EQ(producer.counts().computed + producer.counts().cached, 30u);
+}
+
 TEST(Stream, LaterEpochsComeFromTheCache) {
   Contract contract = test_contract();
   ProducerThread producer(quick_producer(contract), [&](uint64_t p) { return test_sample(contract, p); });

@@ -62,6 +62,13 @@ class ProducerThread {
  public:
   ProducerThread(ProducerOptions options, Producer::Compute compute)
       : producer_(std::move(options), std::move(compute)) {
+    start();
+  }
+  ProducerThread(ProducerOptions options, Producer::ComputeMany compute, size_t most)
+      : producer_(std::move(options), std::move(compute), most) {
+    start();
+  }
+  void start() {
     thread_ = std::thread([this] {
       try {
         ending_ = producer_.serve([this] { return stop_.load(); });
