@@ -13,18 +13,20 @@ _sf_capture() {
         --data) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --import) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         -o|--output) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --reuse) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --rejected) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --handle-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --host-resident) COMPREPLY=(); return ;;
         --synthetic) COMPREPLY=(); return ;;
         --n) COMPREPLY=(); return ;;
+        --ranks) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'shard.host_resident= shard.host_dir= target.compute_dtype= target.threads= capture.feature_dtype= capture.max_length= capture.mask_rule= capture.selftest_rows= capture.cache_mib= stream.credit_mib= stream.report_s= stream.heartbeat_s= stream.rejoin_deadline_s= stream.stop_deadline_s= stream.bind= stream.encrypt= data.order_seed=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'engine.call_deadline_s= comm.group= comm.interface= comm.meet= comm.join_deadline_s= shard.backend= shard.host_resident= shard.host_dir= target.compute_dtype= target.threads= capture.feature_dtype= capture.max_length= capture.mask_rule= capture.selftest_rows= capture.cache_mib= stream.credit_mib= stream.report_s= stream.heartbeat_s= stream.rejoin_deadline_s= stream.stop_deadline_s= stream.bind= stream.encrypt= data.order_seed=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--target --draft --data --import --output --rejected --handle-file --host-resident --synthetic --n --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--target --draft --data --import --output --reuse --rejected --handle-file --host-resident --synthetic --n --ranks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     regenerate)
       case $prev in

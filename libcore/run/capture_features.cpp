@@ -4,10 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "comm/agree.h"
 #include "run/capture_job.h"
 #include "run/entry.h"
@@ -22,6 +25,89 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A row is known by its ids and mask: under one contract its sample is a function of them.
+uint64_t content_of(std::span<const int32_t> ids, std::span<const uint8_t> mask) {
+  Xxh3 hash;
+  hash.update(std::as_bytes(ids));
+  hash.update(std::as_bytes(mask));
+  return hash.digest();
+}
+
+class ByContent {
+ public:
+  // Rows with what these are, of those that were added; more than one may have one content.
+  std::vector<const text::ChatRow*> find(std::span<const int32_t> ids, std::span<const uint8_t> mask) const {
+    std::vector<const text::ChatRow*> found;
+    auto [begin, end] = rows_.equal_range(content_of(ids, mask));
+    for (auto it = begin; it != end; ++it) {
+      const text::EncodedChat& chat = it->second->encoded;
+      if (std::ranges::equal(chat.ids, ids) && std::ranges::equal(chat.loss_mask, mask)) found.push_back(it->second);
+    }
+    return found;
+  }
+  void add(const text::ChatRow& row) { rows_.emplace(content_of(row.encoded.ids, row.encoded.loss_mask), &row); }
+
+ private:
+  std::multimap<uint64_t, const text::ChatRow*> rows_;
+};
+
+// Rows to capture: one of each content, and the others that are what it is.
+struct Distinct {
+  std::vector<const text::ChatRow*> first;
+  std::map<uint64_t, std::vector<const text::ChatRow*>> further;  // by the number of the first
+  size_t repeated = 0;
+
+  // All that `some` of the first stand for.
+  int64_t count(std::span<const text::ChatRow* const> some) const {
+    int64_t all = std::ssize(some);
+    for (const text::ChatRow* row : some)
+      if (auto same = further.find(row->row); same != further.end()) all += std::ssize(same->second);
+    return all;
+  }
+};
+
+Distinct distinct(const std::vector<text::ChatRow>& rows, const stream::FeatureWriter& writer) {
+  Distinct result;
+  ByContent known;
+  for (const text::ChatRow& row : rows) {
+    if (writer.has(row.row)) continue;
+    const auto same =
+        row.rejected.empty() ? known.find(row.encoded.ids, row.encoded.loss_mask) : std::vector<const text::ChatRow*>();
+    if (same.empty()) {
+      result.first.push_back(&row);
+      if (row.rejected.empty()) known.add(row);
+    } else {
+      result.further[same.front()->row].push_back(&row);
+      ++result.repeated;
+    }
+  }
+  return result;
+}
+
+// Whole samples of another directory, every hash compared, under the numbers that their rows have here.
+void take_over(app::Invocation& invocation, const CaptureJob& job, const stream::DirSource& source,
+               stream::FeatureWriter& writer) {
+  const std::vector<uint64_t> positions = stream::first_positions(job.contract.rows, job.contract.order_seed);
+  ByContent wanted;
+  for (const text::ChatRow& row : job.rows)
+    if (row.rejected.empty() && !writer.has(row.row)) wanted.add(row);
+  uint64_t taken = 0;
+  for (uint64_t i = 0; i < source.present(); ++i) {
+    stream::Sample sample = source.row_at(i);
+    if (sample.void_reason) continue;
+    for (const text::ChatRow* row :
+         wanted.find(sample.at("input_ids").as<int32_t>(), sample.at("loss_mask").as<uint8_t>())) {
+      if (writer.has(row->row)) continue;
+      sample.row = row->row;
+      sample.position = positions[row->row];
+      writer.add(sample);
+      ++taken;
+    }
+  }
+  writer.close();
+  invocation.log(fmt::format("{} of {} rows are taken from {}", taken, job.rows.size(), invocation.get("reuse")));
+}
+
 // Rank 0 has looked over what an earlier run left before others look at it, and nobody writes before all have looked.
 std::unique_ptr<stream::FeatureWriter> open_writer(app::Invocation& invocation, const CaptureJob& job) {
   const fs::path dir = invocation.get("output");
@@ -31,7 +117,11 @@ std::unique_ptr<stream::FeatureWriter> open_writer(app::Invocation& invocation, 
     writer = std::make_unique<stream::FeatureWriter>(dir, job.contract, job.group->rank(), invocation.command_line(),
                                                      stream::Others::kDone);
   };
-  on_first_rank(*job.group, "features " + dir.string(), open);
+  on_first_rank(*job.group, "features " + dir.string(), [&] {
+    const std::unique_ptr<stream::DirSource> reused = tool::open_reused(invocation, job.contract);
+    open();
+    if (reused) take_over(invocation, job, *reused, *writer);
+  });
   comm::agree(*job.group, call, [&] {
     if (!job.first()) open();
   });
@@ -77,24 +167,33 @@ int capture_to_directory(app::Invocation& invocation, CaptureJob& job) {
   tool::apply_no_stream(invocation.settings());
   check_first_rows(invocation, job, {});
   invocation.stop();  // from here on a request to stop keeps the rows that are finished
+  const std::vector<uint64_t> positions = stream::first_positions(job.contract.rows, job.contract.order_seed);
   const std::unique_ptr<stream::FeatureWriter> writer = open_writer(invocation, job);
   Passes passes = job.passes();
   const auto total = std::ssize(job.rows);
-  const std::vector<uint64_t> positions = stream::first_positions(job.contract.rows, job.contract.order_seed);
-  std::vector<const text::ChatRow*> left;
-  for (const text::ChatRow& row : job.rows)
-    if (!writer->has(row.row)) left.push_back(&row);
-  for (std::span<const text::ChatRow* const> rest = left; !rest.empty();) {
+  const Distinct rows = distinct(job.rows, *writer);
+  if (rows.repeated > 0)
+    invocation.log(
+        fmt::format("{} of {} rows are what an earlier one is: each is captured once", rows.repeated, total));
+  auto keep = [&](size_t, stream::Sample sample) {
+    auto same = rows.further.find(sample.row);
+    sample.position = positions[sample.row];
+    writer->add(sample);
+    if (same == rows.further.end()) return;
+    for (const text::ChatRow* row : same->second) {
+      sample.row = row->row;
+      sample.position = positions[row->row];
+      writer->add(sample);
+    }
+  };
+  for (std::span<const text::ChatRow* const> rest = rows.first; !rest.empty();) {
     if (any_is_stopped(invocation, passes)) {
       writer->close();
-      invocation.log(fmt::format("stopped; {} of {} rows are kept", total - std::ssize(rest), total));
+      invocation.log(fmt::format("stopped; {} of {} rows are kept", total - rows.count(rest), total));
       return static_cast<int>(Exit::kAgain);
     }
-    rest = rest.subspan(passes.run(rest, [&](size_t, stream::Sample sample) {
-      sample.position = positions[sample.row];
-      writer->add(sample);
-    }));
-    invocation.progress("features", total - std::ssize(rest), total,
+    rest = rest.subspan(passes.run(rest, keep));
+    invocation.progress("features", total - rows.count(rest), total,
                         fmt::format("{:.0f} tokens/s", passes.tokens_per_s()));
   }
   comm::agree(*job.group, passes.call("closed shards"), [&] { writer->close(); });

@@ -61,6 +61,8 @@ CaptureShard apply_capture_shard(app::Invocation& invocation, int world, Dtype c
   config::Settings& settings = invocation.settings();
   SF_CHECK(world == 1 || !invocation.has("import"), Exit::kUsage,
            "--import computes no states that {} ranks could share; start it once", world);
+  SF_CHECK(!invocation.has("reuse") || (invocation.has("output") && invocation.has("data")), Exit::kUsage,
+           "--reuse DIR takes rows of a directory of features over into another: give --data FILE and -o DIR");
   const std::string held = world > 1 ? "every parameter" : "every parameter (1 rank: it holds the whole)";
   CaptureShard shard;
   shard.schedule.world = world;
@@ -82,6 +84,16 @@ CaptureLoad capture_load(const config::Settings& settings, const Chats& chats, c
           .checked = settings.get_int("capture.selftest_rows"),
           .checked_row = std::min(chats.longest(), kMostChecked) + kBehindChecked,
           .feature = size_of(stream::feature_element(contract.feature_dtype))};
+}
+
+std::unique_ptr<stream::DirSource> open_reused(const app::Invocation& invocation, const stream::Contract& contract) {
+  if (!invocation.has("reuse")) return nullptr;
+  stream::Contract wanted = contract;
+  wanted.rows = 0;
+  wanted.max_length = 0;
+  wanted.data.clear();
+  wanted.mask_rule.clear();
+  return stream::DirSource::open(invocation.get("reuse"), wanted);
 }
 
 CaptureBytes capture_bytes(const arch::Decoder& decoder, const CaptureWish& wish, const CaptureShard& shard,

@@ -2,10 +2,12 @@
 // How the ranks of a capture hold its target, and the bytes of that: for --plan and for the run. Needs no LibTorch.
 #pragma once
 #include <cstdint>
+#include <memory>
 
 #include "app/command.h"
 #include "arch/decoder.h"
 #include "plan/schedule.h"
+#include "stream/feature_dir.h"
 #include "tool/capture_wish.h"
 #include "tool/chats.h"
 
@@ -44,5 +46,9 @@ struct CaptureBytes {
 };
 CaptureBytes capture_bytes(const arch::Decoder& decoder, const CaptureWish& wish, const CaptureShard& shard,
                            const CaptureLoad& load, int rank);
+
+// The features of --reuse, or null: captured under this contract but for its data (rows, order, mask, length).
+// kProtocol naming the field that differs.
+std::unique_ptr<stream::DirSource> open_reused(const app::Invocation& invocation, const stream::Contract& contract);
 
 }  // namespace sf::tool

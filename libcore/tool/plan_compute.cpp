@@ -169,6 +169,7 @@ int capture_features_plan(app::Invocation& invocation) {
   uint64_t features = static_cast<uint64_t>(tokens) * (wish.names.size() * state + ids);
   uint64_t cache = static_cast<uint64_t>(longest) * bytes.cache_token;
   if (invocation.has("output")) stream::check_features_begun(invocation.get("output"), contract);
+  open_reused(invocation, contract);
   if (invocation.has("handle-file")) refuse_all_but_handle(invocation.get("handle-file"));
   if (invocation.has("output"))
     apply_no_stream(invocation.settings());

@@ -105,6 +105,26 @@ P
   diff <(sf-capture inspect whole --rows | sed 's/^position [0-9]* //' | sort) <(sf-capture inspect torn --rows | sed 's/^position [0-9]* //' | sort) >diff.out ||
     { head diff.out; die "cut at $cut bytes, the rows are others"; }
 done
+
+# A row is known by its tokens and mask: twice in the data it is captured once, and what another directory holds is taken over.
+{ cat chats.jsonl; sed 's/"id": "c/"id": "again-c/' chats.jsonl; } >twice.jsonl
+expect 0 "${capture[@]}" --data twice.jsonl -o twice --format json; says "30 of 60 rows are what an earlier one is"; cp out said
+expect 0 "${capture[@]}" --data twice.jsonl -o extended --reuse whole --format json; says "60 of 60 rows are taken from whole"; cp out taken-over
+diff <(sf-capture inspect twice --rows) <(sf-capture inspect extended --rows) >diff.out || { head -n 4 diff.out; die "rows that were taken over are others"; }
+python3 - <<'P' || die "rows that are the same"
+import json, subprocess
+once, over = json.load(open("said")), json.load(open("taken-over"))
+assert 2 * once["tokens"] == once["text"]["tokens"] and over["tokens"] == 0, (once, over)
+rows = json.loads(subprocess.run(["sf-capture", "inspect", "twice", "--rows", "--format", "json"], capture_output=True, check=True).stdout)["samples"]
+assert len(rows) == 60 and all(rows[i]["tensors"] == rows[i + 30]["tensors"] for i in range(30))
+P
+for how in --plan ''; do
+  expect 76 "${capture[@]}" --data twice.jsonl --set capture.feature_dtype=bf16 --reuse whole $how -o never; says "feature_dtype"
+  expect 64 "${capture[@]}" --data twice.jsonl --reuse whole $how --handle-file never; says "-o DIR"
+done
+cp -r whole spoilt && printf 'x' | dd of=spoilt/rows-0-00000.frames bs=1 seek=3000 conv=notrunc 2>/dev/null
+expect 65 "${capture[@]}" --data twice.jsonl --reuse spoilt -o never; says "spoilt/rows-0-00000.frames"
+rm -rf never never.partial
 tiny_chats 400 many.jsonl
 "${capture[@]}" --data many.jsonl -o never-killed >/dev/null 2>&1
 for kill in 1 2 3; do

@@ -22,6 +22,11 @@ sf-init draft dflash --target target -o dflash0 >/dev/null 2>&1
 for ranks in 1 2; do expect 0 sf-capture features --target target --draft dflash0 --data chats.jsonl --ranks $ranks -o dflash$ranks; done
 same_rows dflash1 dflash2
 
+{ head -n 20 chats.jsonl; tail -n 20 chats.jsonl; } | sed 's/"id": "c/"id": "n/' >other.jsonl
+other=(sf-capture features -c run.toml --target target --draft draft0 --data other.jsonl)
+expect 0 "${other[@]}" -o other
+expect 0 "${other[@]}" --ranks 2 --reuse one -o other2; says "40 of 40 rows are taken from one"; same_rows other other2
+
 # A rank keeps its share; what it held lies below the plan, and is most of it.
 expect 0 "${capture[@]}" --ranks 2 --plan --format json -o planned; cp out plan.json
 python3 - <<'P' || die "memory of the ranks"
