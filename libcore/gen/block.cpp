@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "gen/gates.h"
 #include "gen/tree.h"
 #include "ops/attention.h"
 #include "ops/norm.h"
@@ -85,34 +86,57 @@ void put_rows(const at::Tensor& rows, at::Tensor& into, int64_t row) {
 
 }  // namespace
 
+void Block::make_attention(const Weights& weights, const std::string& at) {
+  const BlockShape& s = shape_;
+  const int64_t q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim, queries = s.gated ? 2 * q : q;
+  qkv_ = Linear(weights, std::array{at + "q_proj.weight", at + "k_proj.weight", at + "v_proj.weight"},
+                std::array{queries, kv, kv}, s.in);
+  o_ = Linear(weights, std::array{at + "o_proj.weight"}, std::array{s.hidden}, q);
+  if (s.qkv_bias)
+    qkv_bias_ = at::cat({weights.get(at + "q_proj.bias", {queries}), weights.get(at + "k_proj.bias", {kv}),
+                         weights.get(at + "v_proj.bias", {kv})});
+  o_bias_ = weights.maybe(at + "o_proj.bias", {s.hidden}, s.o_bias);
+  q_norm_ = weights.maybe(at + "q_norm.weight", {s.head_dim}, s.qk_norm);
+  k_norm_ = weights.maybe(at + "k_norm.weight", {s.head_dim}, s.qk_norm);
+}
+
 Block::Block(const Weights& weights, const std::string& prefix, const BlockShape& shape) : shape_(shape) {
-  const std::string attn = prefix + "self_attn.", mlp = prefix + "mlp.";
-  const int64_t q = shape.heads * shape.head_dim, kv = shape.kv_heads * shape.head_dim;
-  qkv_ = Linear(weights, std::array{attn + "q_proj.weight", attn + "k_proj.weight", attn + "v_proj.weight"},
-                std::array{q, kv, kv}, shape.in);
-  o_ = Linear(weights, std::array{attn + "o_proj.weight"}, std::array{shape.hidden}, q);
+  const std::string mlp = prefix + "mlp.";
+  if (shape.delta)
+    delta_.emplace(weights, prefix + "linear_attn.", *shape.delta, shape.hidden, shape.eps);
+  else
+    make_attention(weights, prefix + "self_attn.");
   if (shape.experts.count > 0)
     routed_.emplace(weights, mlp, shape.hidden, shape.experts, shape.mlp_bias);
   else
     mlp_.emplace(weights, mlp, shape.hidden, shape.intermediate, shape.mlp_bias);
-  if (shape.qkv_bias)
-    qkv_bias_ = at::cat({weights.get(attn + "q_proj.bias", {q}), weights.get(attn + "k_proj.bias", {kv}),
-                         weights.get(attn + "v_proj.bias", {kv})});
-  o_bias_ = weights.maybe(attn + "o_proj.bias", {shape.hidden}, shape.o_bias);
-  q_norm_ = weights.maybe(attn + "q_norm.weight", {shape.head_dim}, shape.qk_norm);
-  k_norm_ = weights.maybe(attn + "k_norm.weight", {shape.head_dim}, shape.qk_norm);
   post_norm_ = weights.get(prefix + "post_attention_layernorm.weight", {shape.hidden});
+}
+
+at::Tensor Block::norm(const at::Tensor& x, const at::Tensor& weight) const {
+  return shape_.centred ? ops::rms_norm_centred(x, weight, shape_.eps) : ops::rms_norm(x, weight, shape_.eps);
+}
+
+std::optional<Recurrent> Block::fresh() const {
+  return delta_ ? std::optional(delta_->fresh()) : std::nullopt;
 }
 
 Block::Heads Block::heads(const at::Tensor& x, const Rows& rows) const {
   const BlockShape& s = shape_;
-  const int64_t n = rows.count();
-  // [rows, heads, hd] -> [heads, rows, hd]: query heads, then key heads, then value heads
-  at::Tensor all = qkv_.apply(x, qkv_bias_).view({n, s.heads + 2 * s.kv_heads, s.head_dim}).transpose(0, 1);
-  at::Tensor q = all.narrow(0, 0, s.heads), k = all.narrow(0, s.heads, s.kv_heads);
-  if (s.qk_norm) q = ops::rms_norm(q, q_norm_, s.eps), k = ops::rms_norm(k, k_norm_, s.eps);
+  const at::Tensor all = qkv_.apply(x, qkv_bias_);
+  // [rows, heads, width]: query heads, each with its gate behind it if there are gates, then key heads, then value
+  // heads.
+  auto part = [&](int64_t first, int64_t count, int64_t width) {
+    return all.narrow(1, first, count * width).unflatten(1, {count, width});
+  };
+  const int64_t width = s.gated ? 2 * s.head_dim : s.head_dim, keys = s.heads * width;
+  const at::Tensor queries = part(0, s.heads, width);
+  at::Tensor q = queries.narrow(2, 0, s.head_dim).transpose(0, 1);
+  at::Tensor k = part(keys, s.kv_heads, s.head_dim).transpose(0, 1);
+  if (s.qk_norm) q = norm(q, q_norm_), k = norm(k, k_norm_);
   return {ops::apply_rotary(q, rows.table(), rows.turns()), ops::apply_rotary(k, rows.table(), rows.turns()),
-          all.narrow(0, s.heads + s.kv_heads, s.kv_heads)};
+          part(keys + s.kv_heads * s.head_dim, s.kv_heads, s.head_dim).transpose(0, 1),
+          s.gated ? queries.narrow(2, s.head_dim, s.head_dim) : at::Tensor()};
 }
 
 void Block::remember(const at::Tensor& x, const Rows& rows, int64_t layer) const {
@@ -125,6 +149,7 @@ void Block::remember(const at::Tensor& x, const Rows& rows, int64_t layer) const
 }
 
 at::Tensor Block::attend(const at::Tensor& x, const Rows& rows, int64_t layer) const {
+  if (delta_) return delta_->mix(x, rows, layer);
   const Heads own = heads(x, rows);
   at::Tensor mixed = at::empty({rows.count(), shape_.heads * shape_.head_dim}, own.q.options());
   const std::span<const Rows::Run> runs = rows.runs();
@@ -136,6 +161,7 @@ at::Tensor Block::attend(const at::Tensor& x, const Rows& rows, int64_t layer) c
       else
         attend_nodes(own, rows, runs[i], layer, mixed);
   });
+  if (own.gate.defined()) mixed = gated_by_sigmoid(mixed, own.gate.flatten(1));
   return o_.apply(mixed, o_bias_);
 }
 
@@ -186,7 +212,7 @@ void Block::attend_nodes(const Heads& own, const Rows& rows, const Rows::Run& ru
 }
 
 at::Tensor Block::post_normed(const at::Tensor& h) const {
-  return ops::rms_norm(h, post_norm_, shape_.eps);
+  return norm(h, post_norm_);
 }
 
 at::Tensor Block::mlp(const at::Tensor& x) const {
@@ -194,7 +220,8 @@ at::Tensor Block::mlp(const at::Tensor& x) const {
 }
 
 size_t Block::adapt(const LiveAdapter& adapter) {
-  return qkv_.adapt(adapter) + o_.adapt(adapter) + (mlp_ ? mlp_->adapt(adapter) : 0);
+  const size_t mixed = delta_ ? delta_->adapt(adapter) : qkv_.adapt(adapter) + o_.adapt(adapter);
+  return mixed + (mlp_ ? mlp_->adapt(adapter) : 0);
 }
 
 void Block::feed_forward(at::Tensor& h) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gen/cache.h"
+#include "gen/delta_net.h"
 #include "gen/linear.h"
 #include "gen/mlp.h"
 #include "gen/weights.h"
@@ -53,15 +54,18 @@ struct BlockShape {
   int64_t hidden = 0, intermediate = 0, heads = 0, kv_heads = 0, head_dim = 0, window = 0;
   double eps = 1e-6;
   bool qkv_bias = false, o_bias = false, mlp_bias = false, qk_norm = false;
-  arch::Experts experts;   // of a layer with a router; count 0: it has one MLP
-  bool whole_run = false;  // a row sees all of its run, not what lies before it alone
+  bool gated = false, centred = false;  // as arch::Decoder says of attention and norms
+  std::optional<arch::DeltaNet> delta;  // in the place of attention
+  arch::Experts experts;                // of a layer with a router; count 0: it has one MLP
+  bool whole_run = false;               // a row sees all of its run, not what lies before it alone
 };
 
 class Block {
  public:
   // `prefix`: "model.layers.3." or "midlayer.".
   Block(const Weights& weights, const std::string& prefix, const BlockShape& shape);
-  // x: normed input [rows, in] -> attention output after o_proj [rows, hidden]; writes the cache's layer `layer`.
+  // x: normed input [rows, in] -> output of attention or delta net [rows, hidden]; writes the cache's layer `layer`, of
+  // those with attention or of the recurrent ones.
   at::Tensor attend(const at::Tensor& x, const Rows& rows, int64_t layer) const;
   // Writes keys and values of x alone.
   void remember(const at::Tensor& x, const Rows& rows, int64_t layer) const;
@@ -69,12 +73,16 @@ class Block {
   void feed_forward(at::Tensor& h) const;
   at::Tensor post_normed(const at::Tensor& h) const;  // what the MLP reads
   at::Tensor mlp(const at::Tensor& x) const;
-  size_t adapt(const LiveAdapter& adapter);  // as Linear::adapt
+  at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;  // the family's
+  size_t adapt(const LiveAdapter& adapter);                              // as Linear::adapt
+  std::optional<Recurrent> fresh() const;  // what a sequence's cache needs of it at the beginning; none: attention
 
  private:
   struct Heads {
     at::Tensor q, k, v;  // [heads, rows, hd], normed and turned
+    at::Tensor gate;     // [rows, heads, hd], of what is found; undefined: there is none
   };
+  void make_attention(const Weights& weights, const std::string& at);
   Heads heads(const at::Tensor& x, const Rows& rows) const;
   // One run's rows, behind a cache that they join -> into `mixed`.
   void attend(const Heads& own, const Rows& rows, const Rows::Run& run, int64_t layer, at::Tensor& mixed) const;
@@ -82,6 +90,7 @@ class Block {
 
   BlockShape shape_;
   Linear qkv_, o_;
+  std::optional<DeltaNet> delta_;
   std::optional<Mlp> mlp_;  // or:
   std::optional<RoutedMlp> routed_;
   at::Tensor qkv_bias_, o_bias_, q_norm_, k_norm_, post_norm_;

@@ -13,8 +13,11 @@
 
 namespace sf::gen {
 
-Cache::Cache(int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t capacity, Dtype dtype)
-    : capacity_(capacity), storage_(at::empty({layers, 2, kv_heads, capacity, head_dim}, scalar_type(dtype))) {}
+Cache::Cache(int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t capacity, Dtype dtype,
+             std::vector<Recurrent> recurrent)
+    : capacity_(capacity),
+      storage_(at::empty({layers, 2, kv_heads, capacity, head_dim}, scalar_type(dtype))),
+      recurrent_(std::move(recurrent)) {}
 
 void Cache::truncate(int64_t length) {
   SF_ASSERT(length >= 0 && length <= length_);
@@ -34,6 +37,7 @@ void Cache::keep(std::span<const int32_t> path) {
   SF_ASSERT(!path.empty() && std::ranges::equal(path_to(path.back()), path));
   for (size_t i = 0; i < path.size(); ++i, ++length_)
     if (!fault("gen.keep_last_path")) storage_.select(3, length_).copy_(storage_.select(3, parked(path[i])));
+  for (Recurrent& layer : recurrent_) layer.keep(path);
   parents_.clear();
 }
 

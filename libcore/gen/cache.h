@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys and values of one sequence, for every layer of a target or draft (models_text_scoring 1.8).
+// What a target or draft keeps of one sequence: keys and values of layers with attention (models_text_scoring 1.8),
+// states of those without.
 #pragma once
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "base/dtype.h"
+#include "gen/recurrent.h"
 #include "tensor/tensor.h"
 
 namespace sf::gen {
@@ -19,13 +21,15 @@ namespace sf::gen {
 class Cache {
  public:
   Cache() = default;
-  Cache(int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t capacity, Dtype dtype);
+  Cache(int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t capacity, Dtype dtype,
+        std::vector<Recurrent> recurrent = {});
 
   int64_t length() const { return length_; }      // positions held: 0 .. length - 1
   int64_t capacity() const { return capacity_; }  // 0: not allocated
   void truncate(int64_t length);                  // rollback; kSoftware if that is not shorter
   at::Tensor keys(int64_t layer) const;           // [nKV, capacity, hd], a view
   at::Tensor values(int64_t layer) const;
+  Recurrent& recurrent(int64_t layer) { return recurrent_[static_cast<size_t>(layer)]; }
 
   int64_t nodes() const { return static_cast<int64_t>(parents_.size()); }
   int64_t parked(int32_t node) const { return capacity_ - 1 - node; }  // its entry
@@ -38,6 +42,7 @@ class Cache {
   int64_t length_ = 0, capacity_ = 0;
   std::vector<int32_t> parents_;  // of each node; kTrunk or an earlier node
   at::Tensor storage_;
+  std::vector<Recurrent> recurrent_;
 };
 
 }  // namespace sf::gen

@@ -2,24 +2,12 @@
 #include "gen/mlp.h"
 
 #include <array>
-#include <cmath>
 
+#include "gen/gates.h"
 #include "model/experts.h"
 #include "ops/swiglu.h"
 
 namespace sf::gen {
-namespace {
-
-// LibTorch's own takes another formula for a tensor's last elements: a row's bits would depend on how many there are.
-at::Tensor sigmoid(const at::Tensor& x) {
-  at::Tensor wide = x.to(at::kFloat, false, true).contiguous();
-  float* values = wide.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < wide.numel(); ++i) values[i] = 1 / (1 + std::exp(-values[i]));
-  return wide.to(x.scalar_type());
-}
-
-}  // namespace
-
 Mlp::Mlp(const Weights& weights, const std::string& at, int64_t hidden, int64_t width, bool biased) {
   gate_ = Linear(weights, std::array{at + "gate_proj.weight"}, std::array{width}, hidden);
   up_ = Linear(weights, std::array{at + "up_proj.weight"}, std::array{width}, hidden);

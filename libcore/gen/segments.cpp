@@ -94,6 +94,9 @@ BlockShape block_shape(const arch::Decoder& d, int64_t layer) {
           .o_bias = d.o_bias,
           .mlp_bias = d.mlp_bias,
           .qk_norm = d.qk_norm,
+          .gated = d.gated_attention,
+          .centred = d.centred_norms,
+          .delta = d.recurs(layer) ? std::optional(d.delta) : std::nullopt,
           .experts = d.routes(layer) ? d.experts : arch::Experts{}};
 }
 

@@ -17,7 +17,6 @@
 #include "ckpt/buffers.h"
 #include "gen/scores.h"
 #include "gen/segments.h"
-#include "ops/norm.h"
 
 namespace sf::gen {
 namespace {
@@ -41,12 +40,13 @@ Target::Target(const arch::Decoder& decoder, const Weights& weights)
       compute_(weights.compute()),
       rotary_(std::make_shared<model::Rotary>(decoder.rope, decoder.rotary_dims(), decoder.max_positions)) {
   const arch::Decoder& d = decoder_;
-  SF_CHECK(d.delta.layers.empty(), Exit::kConfig, "answers of the {} family cannot be generated", d.family);
+  SF_CHECK(d.wide.streams == 1, Exit::kConfig, "answers of the {} family cannot be generated", d.family);
   table_ = weights.get(kEmbedding, {d.vocab, d.hidden});
   for (int64_t i = 0; i < d.layers; ++i) {
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
     input_norms_.push_back(weights.get(prefix + "input_layernorm.weight", {d.hidden}));
     blocks_.emplace_back(weights, prefix, block_shape(d, i));
+    places_.push_back(d.recurs(i) ? recurrent_++ : attending_++);
   }
   final_norm_ = weights.get("model.norm.weight", {d.hidden});
   head_ = d.tied ? ops::PackedLinear::pack(table_.to(scalar_type(compute_)), compute_)
@@ -61,7 +61,11 @@ void Part::add_to(Rows& rows) const {
 }
 
 Cache Target::make_cache(int64_t capacity) const {
-  return Cache(decoder_.layers, decoder_.kv_heads, decoder_.head_dim, capacity, compute_);
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  std::vector<Recurrent> recurrent;
+  for (const Block& block : blocks_)
+    if (std::optional<Recurrent> fresh = block.fresh()) recurrent.push_back(std::move(*fresh));
+  return Cache(attending_, decoder_.kv_heads, decoder_.head_dim, capacity, compute_, std::move(recurrent));
 }
 
 at::Tensor Target::embed(std::span<const int32_t> ids) const {
@@ -93,10 +97,11 @@ States Target::forward(std::span<const Part> parts, std::span<const int64_t> cap
       if (capture[i] == layer) states.captured[i] = h.clone();
     if (layer == decoder_.layers) break;
     const Block& block = blocks_[static_cast<size_t>(layer)];
-    h.add_(block.attend(ops::rms_norm(h, input_norms_[static_cast<size_t>(layer)], decoder_.rms_eps), rows, layer));
+    const auto at = static_cast<size_t>(layer);
+    h.add_(block.attend(block.norm(h, input_norms_[at]), rows, places_[at]));
     block.feed_forward(h);
   }
-  states.final_norm = ops::rms_norm(h, final_norm_, decoder_.rms_eps);
+  states.final_norm = blocks_.back().norm(h, final_norm_);
   ++forwards_;
   return states;
 }

@@ -65,6 +65,8 @@ class Target {
   at::Tensor table_, final_norm_;
   std::vector<at::Tensor> input_norms_;
   std::vector<Block> blocks_;
+  std::vector<int64_t> places_;            // of a layer, among the caches' with attention or the recurrent ones
+  int64_t attending_ = 0, recurrent_ = 0;  // how many there are of each
   ops::PackedLinear head_;
   int64_t forwards_ = 0;
 };
