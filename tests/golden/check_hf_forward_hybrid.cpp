@@ -13,6 +13,7 @@
 
 #include "arch/decoder.h"
 #include "compare.h"
+#include "gen/target.h"
 #include "model/block_parts.h"
 #include "model/decoder.h"
 #include "model/indexed_attention.h"
@@ -49,6 +50,8 @@ class Checked {
       outcome = check(form + "/", expected);
       ++forms;
     }
+    for (const char* form : {"decode/", "decode_left/"})
+      if (outcome.verdict == Outcome::kPassed) outcome = decode(form);
     if (outcome.verdict != Outcome::kPassed) return outcome;
     return forms > 0 && gradients_ > 0 ? outcome : Outcome::failed("no form or no gradients held");
   }
@@ -256,6 +259,76 @@ class Checked {
       if (o.verdict != Outcome::kPassed) return o;
     }
     return Outcome::passed();
+  }
+
+  // Prefill, then token by token; padding before a row is not there for us.
+  Outcome decode(const std::string& form) const {
+    if (!has(form + "input_ids") || decoder_.wide.streams > 1) return Outcome::passed();
+    const at::Tensor ids = load(file_, form + "input_ids");
+    const Json& expected = case_.json.at("expected").at(form.substr(0, form.size() - 1));
+    const int64_t prefill = expected.at("prefill_tokens").as_int();
+    Outcome outcome;
+    for (int64_t b = 0; b < ids.size(0) && outcome.verdict == Outcome::kPassed; ++b) {
+      std::vector<int32_t> row;
+      int64_t pads = 0;
+      if (has(form + "attention_mask")) pads = load(file_, form + "attention_mask")[b].eq(0).sum().item<int64_t>();
+      for (int64_t i = pads; i < ids.size(1); ++i) row.push_back(static_cast<int32_t>(ids[b][i].item<int64_t>()));
+      outcome = decode_row(form, b, row, prefill - pads);
+    }
+    return outcome;
+  }
+
+  Outcome decode_row(const std::string& form, int64_t b, std::span<const int32_t> ids, int64_t prefill) const {
+    model::Tensors plain;
+    for (const auto& [name, weight] : weights_) plain[name] = weight.detach();
+    gen::Target target(decoder_, gen::Weights(plain, Dtype::kF32));
+    gen::Cache cache = target.make_cache(256), chunked = target.make_cache(256);
+    const gen::States first = target.prefill(cache, ids.first(static_cast<size_t>(prefill)));
+    Outcome outcome =
+        first_failure({logits(form + "prefill_logits", b, 0, target.logits(first.final_norm.narrow(0, prefill - 1, 1))),
+                       states_of(form + "after_prefill/", b, cache)});
+    for (int64_t step = prefill; step < std::ssize(ids) && outcome.verdict == Outcome::kPassed; ++step) {
+      const gen::Part part{&cache, ids.subspan(static_cast<size_t>(step), 1)};
+      const gen::States states = target.forward(std::span(&part, 1));
+      outcome = logits(form + "step_logits", b, step - prefill, target.logits(states.final_norm));
+    }
+    if (outcome.verdict != Outcome::kPassed) return outcome;
+    for (int64_t begin = 0; begin < std::ssize(ids); begin += 7) {
+      const gen::Part part{&chunked, ids.subspan(static_cast<size_t>(begin), std::min<size_t>(7, ids.size() - begin))};
+      target.forward(std::span(&part, 1));
+    }
+    return first_failure({states_of(form + "after_decode/", b, cache), states_of(form + "after_decode/", b, chunked)});
+  }
+
+  Outcome logits(const std::string& name, int64_t b, int64_t step, const at::Tensor& found) const {
+    if (!has(name)) return Outcome::passed();
+    return same(name, found[0], load(file_, name)[b][step], kBound);
+  }
+
+  // Keys and values, states, and the convolution's inputs, of which the reference keeps one more than it reads.
+  Outcome states_of(const std::string& form, int64_t b, gen::Cache& cache) const {
+    Outcome outcome;
+    for (int64_t i = 0, recurrent = 0, attending = 0; i < decoder_.layers; ++i) {
+      auto compare = [&](const char* kind, const at::Tensor& found) {
+        const std::string name = fmt::format("{}{}.{}", form, kind, i);
+        if (!has(name) || outcome.verdict != Outcome::kPassed) return;
+        at::Tensor wanted = load(file_, name)[b];
+        if (std::string_view(kind) == "conv_state") wanted = wanted.narrow(1, 1, wanted.size(1) - 1).t();
+        if (wanted.dim() == 3 && wanted.size(1) > found.size(1))
+          wanted = wanted.narrow(1, wanted.size(1) - found.size(1), found.size(1));
+        outcome = same(name, found, wanted, kBound);
+      };
+      if (decoder_.recurs(i)) {
+        gen::Recurrent& state = cache.recurrent(recurrent++);
+        state.settle(cache.length());
+        compare("recurrent_state", state.state());
+        compare("conv_state", state.history());
+      } else {
+        compare("k_cache", cache.keys(attending).narrow(1, 0, cache.length()));
+        compare("v_cache", cache.values(attending++).narrow(1, 0, cache.length()));
+      }
+    }
+    return outcome;
   }
 
   const Case& case_;
