@@ -22,7 +22,8 @@ std::map<std::string, Checker>& checkers() {
 }
 
 // Kinds of later work; each becomes a checker when its mathematics is built.
-const std::map<std::string, std::string> kNotBuilt = {{"layer_ids", "DFlash layer ids"}};
+const std::map<std::string, std::string> kNotBuilt = {{"layer_ids", "DFlash layer ids"},
+                                                      {"peft_lora_hybrid", "LoRA of hybrid families"}};
 
 // The number of the present case that came nearest to its bound.
 struct Nearest {
