@@ -133,14 +133,16 @@ ModelSpec describe(const Eagle3& e) {
 
 std::string warm_start(const Eagle3& e, const Decoder& target, const std::string& parameter) {
   if (parameter == "lm_head.weight") return "rows:lm_head.weight";
-  if (parameter == "norm.weight") return "copy:model.norm.weight*0.2";
+  if (target.wide.streams > 1 && parameter.find("norm") != std::string::npos) return "";  // it has no such norms
+  const std::string copy = target.centred_norms ? "copy:1+" : "copy:";
+  if (parameter == "norm.weight") return copy + "model.norm.weight*0.2";
   if (parameter == "fc.weight") return e.hidden == e.target_hidden ? "pass:0.004" : "";
   if (parameter.ends_with("o_proj.weight") || parameter.ends_with("down_proj.weight")) return "zeros";
   for (size_t i = 0; i < e.capture_layers.size(); ++i)
     if (parameter == fmt::format("fc_norm.{}.weight", i))
       return e.capture_layers[i] == target.layers
-                 ? "copy:model.norm.weight"
-                 : fmt::format("copy:model.layers.{}.input_layernorm.weight", e.capture_layers[i]);
+                 ? copy + "model.norm.weight"
+                 : fmt::format("{}model.layers.{}.input_layernorm.weight", copy, e.capture_layers[i]);
   return "";
 }
 

@@ -12,6 +12,7 @@
 #include "tool/compare_values.h"
 #include "tool/float8.h"
 #include "tool/fused_experts.h"
+#include "tool/language_part.h"
 #include "tool/model_source.h"
 #include "tool/names.h"
 
@@ -154,6 +155,12 @@ void count_reads(TensorSet& from, const std::shared_ptr<uint64_t>& total) {
   }
 }
 
+void note_aside(const std::vector<std::string>& names, ModelSource& source) {
+  if (!names.empty())
+    source.notes.push_back(fmt::format("{} tensors are not used, they belong to no layer of the language model: {}",
+                                       names.size(), listed(names)));
+}
+
 void copy_files(const fs::path& from, const Json& config, const fs::path& to) {
   copy_side_files(from, to);
   std::error_code ignored;
@@ -203,7 +210,7 @@ ModelSource source_from_directory(const fs::path& given, std::optional<Dtype> dt
   source.format = from.kind == "verl" ? "verl" : "huggingface";
   if (from.kind == "verl")
     source.notes.push_back("weights only: optimizer state and place in the data of verl's run are not taken");
-  Json config = from.config;
+  Json config = arch::text_config(from.config);
   if (is_float8(config)) drop(config, "quantization_config");
   try {
     source.decoder = arch::decoder_from_config(config);
@@ -214,6 +221,7 @@ ModelSource source_from_directory(const fs::path& given, std::optional<Dtype> dt
   ckpt::end_ids_of(dir, source.decoder);  // refuses one that is no token
   source.spec = arch::describe(source.decoder);
   check_winner(source.spec, tied_from);
+  if (!source.decoder.delta.layers.empty()) note_aside(take_language_part(from), source);
   fuse_experts(from, source.spec);
   check_tensors(from, source.spec);
   note_assumed(arch::assumed(config, source.decoder), source);

@@ -34,13 +34,17 @@ void write_rows(const ckpt::Checkpoint& from, const std::string& name, const std
   }
 }
 
-// "NAME" or "NAME*FACTOR": the target's parameter, scaled.
+// "NAME" or "NAME*FACTOR": the target's parameter, scaled; "1+NAME*FACTOR": one more than that parameter, scaled.
 void write_scaled(const ckpt::Checkpoint& from, const std::string& of, int64_t count, Dtype as, const Sink& sink) {
   size_t star = of.find('*');
   float factor = star == std::string::npos ? 1.0f : std::stof(of.substr(star + 1));
+  const bool centred = of.starts_with("1+");
+  const size_t name = centred ? 2 : 0;
   std::vector<float> values(static_cast<size_t>(count));
-  from.read(of.substr(0, star), 0, count, Dtype::kF32, std::as_writable_bytes(std::span(values)));
-  write_values(count, as, sink, [&](int64_t i) { return factor * values[static_cast<size_t>(i)]; });
+  from.read(of.substr(name, star == std::string::npos ? star : star - name), 0, count, Dtype::kF32,
+            std::as_writable_bytes(std::span(values)));
+  write_values(count, as, sink,
+               [&](int64_t i) { return factor * (values[static_cast<size_t>(i)] + (centred ? 1 : 0)); });
 }
 
 }  // namespace

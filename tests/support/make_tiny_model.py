@@ -10,6 +10,9 @@ import struct
 import sys
 
 EXPERTS = 4  # of a layer with a router
+HYBRID = {"qwen3_next": "Qwen3NextForCausalLM", "qwen3_5": "Qwen3_5ForConditionalGeneration",
+          "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration"}
+KEYS, VALUES, DIM, TAPS = 2, 4, 8, 4  # heads of a delta net, their width, its convolution
 TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -77,6 +80,60 @@ def shapes(o):
     return out
 
 
+def hybrid_shapes(o):
+    """Three layers of four have a delta net; the wrapped families have a vision tower and a head of their own beside."""
+    hidden, inner, head_dim = o["hidden"], o["intermediate"], o["head_dim"]
+    wrapped = o["family"] != "qwen3_next"
+    root = "model.language_model." if wrapped else "model."
+    keys, values = KEYS * DIM, VALUES * DIM
+    out = {root + "embed_tokens.weight": [o["vocab"], hidden], root + "norm.weight": [hidden]}
+    for i in range(o["layers"]):
+        p = f"{root}layers.{i}."
+        out[p + "input_layernorm.weight"] = out[p + "post_attention_layernorm.weight"] = [hidden]
+        if (i + 1) % 4 == 0:
+            for name, rows in (("q", 2 * o["heads"]), ("k", o["kv_heads"]), ("v", o["kv_heads"])):
+                out[p + f"self_attn.{name}_proj.weight"] = [rows * head_dim, hidden]
+            out[p + "self_attn.o_proj.weight"] = [hidden, o["heads"] * head_dim]
+            out[p + "self_attn.q_norm.weight"] = out[p + "self_attn.k_norm.weight"] = [head_dim]
+        else:
+            parts = {"qkv": 2 * keys + values, "z": values, "b": VALUES, "a": VALUES} if wrapped else \
+                {"qkvz": 2 * keys + 2 * values, "ba": 2 * VALUES}
+            for name, rows in parts.items():
+                out[p + f"linear_attn.in_proj_{name}.weight"] = [rows, hidden]
+            out[p + "linear_attn.conv1d.weight"] = [2 * keys + values, 1, TAPS]
+            out[p + "linear_attn.A_log"] = out[p + "linear_attn.dt_bias"] = [VALUES]
+            out[p + "linear_attn.norm.weight"] = [DIM]
+            out[p + "linear_attn.out_proj.weight"] = [hidden, values]
+        experts = [""]
+        if o["family"] != "qwen3_5":
+            out[p + "mlp.gate.weight"] = [EXPERTS, hidden]
+            out[p + "mlp.shared_expert_gate.weight"] = [1, hidden]
+            experts = [f"experts.{e}." for e in range(EXPERTS)] + ["shared_expert."]
+        for e in experts:
+            out[p + f"mlp.{e}gate_proj.weight"] = out[p + f"mlp.{e}up_proj.weight"] = [inner, hidden]
+            out[p + f"mlp.{e}down_proj.weight"] = [hidden, inner]
+    if not o["tied"]:
+        out["lm_head.weight"] = [o["vocab"], hidden]
+    if wrapped:
+        out["model.visual.patch_embed.proj.weight"] = [hidden, 12]
+    out["mtp.fc.weight"] = [hidden, 2 * hidden]
+    return out
+
+
+def hybrid_config(o, config):
+    config |= {"linear_num_key_heads": KEYS, "linear_num_value_heads": VALUES, "linear_key_head_dim": DIM,
+               "linear_value_head_dim": DIM, "linear_conv_kernel_dim": TAPS, "partial_rotary_factor": 0.5}
+    if o["family"] != "qwen3_5":
+        config |= {"num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": o["intermediate"],
+                   "shared_expert_intermediate_size": o["intermediate"]}
+    if o["family"] == "qwen3_next":
+        return config
+    architectures = config.pop("architectures")
+    text = config | {"model_type": o["family"] + "_text"}
+    return {"architectures": architectures, "model_type": o["family"], "text_config": text, "vision_config": {"depth": 1},
+            "tie_word_embeddings": o["tied"]}
+
+
 def write_safetensors(path, tensors, rng):
     header, blobs, offset = {}, [], 0
     for name, shape in tensors.items():
@@ -107,7 +164,7 @@ def main(argv):
     o["vocab"] = max(words, o.get("vocab", 0))
     config = {
         "architectures": [{"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
-                           "mistral": "MistralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}.get(o["family"], o["family"])],
+                           "mistral": "MistralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", **HYBRID}.get(o["family"], o["family"])],
         "model_type": o["family"], "vocab_size": o["vocab"], "hidden_size": o["hidden"],
         "intermediate_size": o["intermediate"], "num_hidden_layers": o["layers"], "num_attention_heads": o["heads"],
         "num_key_value_heads": o["kv_heads"], "head_dim": o["head_dim"], "hidden_act": "silu",
@@ -117,11 +174,13 @@ def main(argv):
     if o["family"] == "qwen3_moe":
         config |= {"num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": o["intermediate"],
                    "norm_topk_prob": True}
+    if o["family"] in HYBRID:
+        config = hybrid_config(o, config)
     (out / "config.json").write_text(json.dumps(config, indent=2))
     (out / "tokenizer.json").write_text(json.dumps(tok))
     (out / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE, "eos_token": "<|im_end|>",
                                                            "bos_token": "<|endoftext|>"}))
-    write_safetensors(out / "model.safetensors", shapes(o), random.Random(o["seed"]))
+    write_safetensors(out / "model.safetensors", hybrid_shapes(o) if o["family"] in HYBRID else shapes(o), random.Random(o["seed"]))
     return 0
 
 
