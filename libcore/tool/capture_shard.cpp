@@ -29,7 +29,7 @@ uint64_t bytes_of(int64_t elements, uint64_t element) {
 // One segment's weights: as they are gathered or read, and as they are packed.
 struct SegmentBytes {
   uint64_t raw = 0, packed = 0;
-  uint64_t largest = 0;  // parameter, fp32
+  uint64_t largest = 0;  // parameter, fp32, from which narrower ones are made
 };
 
 SegmentBytes bytes_of(const arch::ModelSpec& spec, const arch::Segment& segment, uint64_t element) {
@@ -37,8 +37,8 @@ SegmentBytes bytes_of(const arch::ModelSpec& spec, const arch::Segment& segment,
   for (const std::string& name : segment.parameters) {
     const Shape& shape = spec.find(spec.storage_of(name))->shape;
     bytes.raw += plan::align_up(bytes_of(numel(shape), element));
-    bytes.largest = std::max(bytes.largest, bytes_of(numel(shape), sizeof(float)));
-    if (shape.size() < 2) continue;
+    if (element < sizeof(float)) bytes.largest = std::max(bytes.largest, bytes_of(numel(shape), sizeof(float)));
+    if (shape.size() < 2 || segment.name == "embed") continue;  // of the embedding rows are looked up
     const int64_t banks = shape.size() == 3 ? shape[0] : 1, rows = shape[shape.size() - 2];
     bytes.packed +=
         bytes_of(banks * (up_to(rows, kPanel) + (banks > 1 ? kPanel : 0)) * up_to(shape.back(), 2), element);
