@@ -210,6 +210,13 @@ Majorities majorities_of(const Scores& scores, const Summary& summary) {
   return found;
 }
 
+Reading Summary::reading() const {
+  Reading reading{.n = answers, .correct = count(Outcome::kCorrect)};
+  for (size_t i = 0; i < kOutcomes; ++i)
+    if (is_readable(static_cast<Outcome>(i))) reading.readable += outcomes[i];
+  return reading;
+}
+
 Json Summary::to_json() const {
   Json json = Json::object().set("questions", questions).set("answers", answers);
   json.set("answers_a_question", Json::Array{Json(least), Json(most)});
@@ -222,7 +229,7 @@ Json Summary::to_json() const {
   json.set("pass_at", std::move(passes)).set("maj_at_n", majority);
   Json counts = Json::object();
   for (size_t i = 0; i < kOutcomes; ++i) counts.set(name_of(static_cast<Outcome>(i)), outcomes[i]);
-  json.set("outcomes", std::move(counts)).set("cut", cut);
+  json.set("outcomes", std::move(counts)).set("readable", reading().readable).set("cut", cut);
   json.set("tokens", with_tokens > 0 ? Json(tokens) : Json()).set("answers_with_tokens", with_tokens);
   return json;
 }

@@ -74,6 +74,7 @@ struct Summary {
   double majority = 0;                              // maj@n over questions
   std::vector<std::pair<int64_t, double>> pass_at;  // k = 2, 4, ... and the least number of answers
   int64_t count(Outcome outcome) const { return outcomes[static_cast<size_t>(outcome)]; }
+  Reading reading() const;
   Json to_json() const;
 };
 // maj@k for the k of pass_at below the least number of answers: over all subsets of k, or `draws` drawn ones (seed 0)

@@ -263,6 +263,11 @@ std::vector<double> holm(const std::vector<double>& p) {
   return adjusted;
 }
 
+Gain gain_of(const Reading& before, const Reading& after) {
+  return {(after.format() - before.format()) * (before.correctness() + after.correctness()) / 2,
+          (after.correctness() - before.correctness()) * (before.format() + after.format()) / 2};
+}
+
 double accuracy_of_reward(double reward) {
   return (reward + 1) / 2;
 }

@@ -66,6 +66,23 @@ Paired paired_test(const std::vector<Tally>& a, const std::vector<Tally>& b, uin
 // Holm's adjustment for looking at several p values: at least each of them, at most 1, in the same order.
 std::vector<double> holm(const std::vector<double>& p);
 
+// Of n answers, those in which an answer could be read, right or wrong, and those that are right.
+// Requires: 0 <= correct <= readable <= n, n >= 1.
+struct Reading {
+  int64_t n = 0, readable = 0, correct = 0;
+  double rate() const { return static_cast<double>(correct) / static_cast<double>(n); }
+  double format() const { return static_cast<double>(readable) / static_cast<double>(n); }
+  // Of the readable ones; 0 of none.
+  double correctness() const { return readable > 0 ? static_cast<double>(correct) / static_cast<double>(readable) : 0; }
+};
+
+// How much of a gain is form. rate = format * correctness, so a difference of rates is exactly the sum of both parts:
+// each factor's own difference times the other factor's mean.
+struct Gain {
+  double format = 0, correctness = 0;
+};
+Gain gain_of(const Reading& before, const Reading& after);
+
 // Rewards of +1 and -1 as an accuracy, and back.
 double accuracy_of_reward(double reward);
 double reward_of_accuracy(double accuracy);

@@ -24,6 +24,11 @@ constexpr size_t kOutcomes = 8;
 
 std::string_view name_of(Outcome outcome);  // "correct", "out_of_range", ...
 std::optional<Outcome> outcome_from_name(std::string_view name);
+// An answer was found, right or wrong.
+constexpr bool is_readable(Outcome outcome) {
+  using enum Outcome;
+  return outcome == kCorrect || outcome == kWrong || outcome == kOutOfRange || outcome == kUndecided;
+}
 
 struct Span {
   size_t begin = 0, end = 0;  // bytes of the answer's text, half open

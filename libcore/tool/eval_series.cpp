@@ -65,6 +65,28 @@ const EvalEntry* highest(const EvalSeries& series) {
   return best;
 }
 
+std::string share_text(int64_t count, int64_t all) {
+  if (all == 0) return "0/0";
+  const auto some = static_cast<double>(count), whole = static_cast<double>(all);
+  return fmt::format("{}/{}, {} % ({})", thousands(count), thousands(all), percent(some / whole),
+                     percent_range(score::wilson(some, whole)));
+}
+
+// How much of the last one's gain is form: said where every answer weighs alike and one of them could not be read.
+void add_gain(EvalSeries& series, const EvalEntry& last) {
+  const EvalEntry& first = series.entries[series.reference];
+  const score::Reading before = first.summary.reading(), after = last.summary.reading();
+  if (&last == &first || first.summary.least != first.summary.most || last.summary.least != last.summary.most) return;
+  if (before.readable == before.n && after.readable == after.n) return;
+  const score::Gain gain = score::gain_of(before, after);
+  series.notes.push_back(fmt::format(
+      "{} against {}: {} points = {} of format (readable {} before, {} after) and {} of correctness (of readable {} "
+      "before, {} after)",
+      last.label, first.label, points(after.rate() - before.rate()), points(gain.format),
+      share_text(before.readable, before.n), share_text(after.readable, after.n), points(gain.correctness),
+      share_text(before.correct, before.readable), share_text(after.correct, after.readable)));
+}
+
 void add_notes(EvalSeries& series) {
   for (const EvalEntry& entry : series.entries)
     if (const std::string part = entry.scores.coverage(); !part.empty())
@@ -80,6 +102,7 @@ void add_notes(EvalSeries& series) {
   size_t originals = 0;
   for (const EvalEntry& entry : series.entries)
     if (is_original(series, entry)) last = &entry, ++originals;
+  if (last) add_gain(series, *last);
   if (!best || !last || originals < 3) return;
   if (best == last) {
     series.notes.push_back(fmt::format("{} is the last and the highest of {} checkpoints", last->label, originals));
@@ -218,6 +241,9 @@ Json series_json(const EvalSeries& series) {
       Json paired = Json::object().set("difference", test.difference);
       paired.set("interval_95", Json::Array{Json(test.interval.low), Json(test.interval.high)});
       paired.set("p", test.p).set("p_adjusted", entry.adjusted_p).set("exact", test.exact);
+      const score::Gain gain =
+          score::gain_of(series.entries[series.reference].summary.reading(), entry.summary.reading());
+      paired.set("format", gain.format).set("correctness", gain.correctness);
       paired.set("up", test.up).set("down", test.down).set("equal", test.equal);
       one.set("against_reference", std::move(paired));
     }

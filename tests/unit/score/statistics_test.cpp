@@ -154,6 +154,20 @@ TEST(Paired, ManyQuestionsAreSampledAndSaySo) {
   EXPECT_GT(test.p, 0.9);
 }
 
+TEST(Gain, IsTheSumOfItsPartsAndOneOfThemWhereTheOtherStays) {
+  const Reading before{.n = 200, .readable = 120, .correct = 30};
+  const Gain form = gain_of(before, {.n = 200, .readable = 200, .correct = 50});  // a quarter of the readable, twice
+  EXPECT_NEAR(form.format, 0.1, 1e-15);
+  EXPECT_NEAR(form.correctness, 0, 1e-15);
+  const Gain matter = gain_of(before, {.n = 200, .readable = 120, .correct = 60});
+  EXPECT_NEAR(matter.format, 0, 1e-15);
+  EXPECT_NEAR(matter.correctness, 0.15, 1e-15);
+  const Gain both = gain_of(before, {.n = 100, .readable = 90, .correct = 81});
+  EXPECT_NEAR(both.format + both.correctness, 0.81 - 0.15, 1e-15);
+  const Gain out_of_nothing = gain_of({.n = 10, .readable = 0, .correct = 0}, {.n = 10, .readable = 10, .correct = 5});
+  EXPECT_NEAR(out_of_nothing.format + out_of_nothing.correctness, 0.5, 1e-15);
+}
+
 TEST(Multiplicity, HolmAdjustsByTheNumberOfLooks) {
   std::vector<double> adjusted = holm({0.01, 0.04, 0.03});
   EXPECT_NEAR(adjusted[0], 0.03, 1e-12);

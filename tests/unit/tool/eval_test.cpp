@@ -52,6 +52,23 @@ TEST(Series, ComparesEachCheckpointWithTheFirst) {
   EXPECT_NE(text.find("no evidence of a difference"), std::string::npos) << text;
 }
 
+// Of thirty answers those after the first `readable` hold none.
+score::Scores half_readable(int step, int correct, int readable) {
+  score::Scores scores = verdicts(step, correct);
+  for (size_t i = static_cast<size_t>(readable); i < 30; ++i) scores.answers[i].outcome = score::Outcome::kTruncated;
+  return scores;
+}
+
+TEST(Series, SaysHowMuchOfAGainIsForm) {
+  const EvalSeries series = series_of({half_readable(0, 5, 15), half_readable(10, 20, 30)}, "");
+  EXPECT_NE(all(series.notes)
+                .find("step 10 against step 0: +50.0 points = +25.0 of format (readable 15/30, 50.0 % "
+                      "(33.2..66.8) before, 30/30, 100.0 % (88.6..100.0) after) and +25.0 of correctness"),
+            std::string::npos)
+      << all(series.notes);
+  EXPECT_EQ(all(series_of({verdicts(0, 5), verdicts(10, 20)}, "").notes).find("of format"), std::string::npos);
+}
+
 TEST(Series, DifferentRulesAreRefused) {
   EXPECT_NE(refusal({verdicts(0, 11), verdicts(10, 11, "", "e")}).find("cannot be compared"), std::string::npos);
 }
