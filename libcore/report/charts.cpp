@@ -3,81 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "report/report.h"
-#include "report/svg.h"
+#include "report/curves.h"
 
 namespace sf::report {
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr size_t kMostPoints = 600;  // of a line
 constexpr size_t kMostColumns = 90;  // of a stack
 constexpr size_t kMostUnrolled = 9;  // lines of one chart
 constexpr double kMiB = 1048576;
-
-double number(const Json& record, std::string_view key) {
-  return record.get_double(key, kNone);
-}
-
-std::vector<const Record*> those_of(const std::vector<Record>& records, std::string_view event) {
-  std::vector<const Record*> found;
-  for (const Record& record : records)
-    if (record.event == event) found.push_back(&record);
-  return found;
-}
-
-struct Column {
-  std::vector<double> x, y;
-  bool any = false;
-};
-
-Column column(const std::vector<const Record*>& steps, std::string_view key) {
-  Column result;
-  for (const Record* step : steps) {
-    result.x.push_back(static_cast<double>(step->step));
-    result.y.push_back(number(step->fields, key));
-    result.any = result.any || std::isfinite(result.y.back());
-  }
-  return result;
-}
-
-// How many steps a smoothed point looks back on.
-double window_of(size_t steps) {
-  return std::clamp(static_cast<double>(steps) / 25, 1.0, 200.0);
-}
-
-std::vector<double> resumes(const std::vector<Record>& records) {
-  std::vector<double> marks;
-  for (const Record& record : records)
-    if (record.event == "run" && record.step > 0) marks.push_back(static_cast<double>(record.step));
-  return marks;
-}
-
-// Raw values behind their smoothed line.
-LineChart curve(const std::string& title, const std::string& unit, const Column& values, int colour, bool smooth) {
-  LineChart chart{.title = title, .x_label = "step", .y_label = unit};
-  Series raw = thinned({.x = values.x, .y = values.y, .faint = true, .colour = colour}, kMostPoints);
-  double window = window_of(values.x.size());
-  Series line = thinned({.x = values.x, .y = smoothed(values.y, window), .colour = colour}, kMostPoints);
-  line.low.clear();
-  line.high.clear();
-  if (!smooth) {  // a value that is set, not measured
-    raw.faint = false;
-    chart.series = {raw};
-    return chart;
-  }
-  chart.series = {raw, line};
-  return chart;
-}
-
-void add_curve(std::vector<Chart>& charts, const std::vector<Record>& records, const char* key, LineChart chart,
-               bool from_zero) {
-  chart.from_zero = from_zero;
-  chart.marks = resumes(records);
-  charts.push_back({.name = key, .svg = line_chart(chart)});
-}
 
 // One line for each unrolled step, from a dark to a light colour.
 void add_unrolled(std::vector<Chart>& charts, const std::vector<Record>& records,
@@ -147,7 +81,8 @@ void add_acceptance(std::vector<Chart>& charts, const std::vector<Json>& accepta
 void add_times(std::vector<Chart>& charts, const std::vector<const Record*>& steps) {
   StackChart chart{.title = "Where a step's time goes", .x_label = "step", .y_label = "seconds"};
   std::vector<Column> parts;
-  for (const char* name : {"data", "forward", "backward", "communication", "optimizer"}) {
+  for (const char* name : {"data", "forward", "backward", "communication", "optimizer", "cold_start", "rollout",
+                           "reward", "log_probs", "update", "sync", "evaluation", "checkpoint"}) {
     Column part = column(steps, fmt::format("time_{}_s", name));
     if (!part.any) continue;
     chart.names.push_back(name);
@@ -203,6 +138,7 @@ std::vector<Chart> charts_of(const std::vector<Record>& records, const std::vect
     add_curve(charts, records, "loss", curve("Loss", "per supervised token", loss, 0, true), false);
     charts.back().note = "Each step, and smoothed.";
   }
+  add_rewards(charts, records);
   add_unrolled(charts, records, steps, "acc",
                {.name = "accuracy", .note = "How often the draft's first choice is the target's. Smoothed."},
                {.title = "Accuracy of each unrolled step", .x_label = "step", .y_label = "share of tokens"});

@@ -45,6 +45,19 @@ std::optional<double> late_mean(const std::vector<const Record*>& steps, std::st
   return sum / static_cast<double>(seen);
 }
 
+// Of a run that learns from rewards: held-out answers at its first and last evaluation.
+std::string held_tiles(const std::vector<const Record*>& steps) {
+  std::string first, last;
+  for (const Record* step : steps) {
+    const Json* correct = step->fields.find("val/correct");
+    if (!correct || !correct->is_number()) continue;
+    last = fmt::format("{:.0f}", correct->as_double());
+    if (first.empty()) first = last;
+    last += fmt::format(" of {:.0f}", step->fields.get_double("val/n", 0));
+  }
+  return last.empty() ? "" : tile(first == last ? last : first + " → " + last, "correct of what is held out");
+}
+
 std::string tiles(const std::vector<const Record*>& steps, const std::vector<Json>& acceptance) {
   std::string text;
   if (!acceptance.empty()) {
@@ -60,6 +73,7 @@ std::string tiles(const std::vector<const Record*>& steps, const std::vector<Jso
       text += tile(fmt::format("{}×", fixed(draft / plain, 2)),
                    fmt::format("{} → {} tokens/s, greedy", fixed(plain, 1), fixed(draft, 1)));
   }
+  text += held_tiles(steps);
   if (auto loss = late_mean(steps, "loss")) text += tile(fixed(*loss, 3), "loss, last tenth of the steps");
   if (auto accuracy = late_mean(steps, "acc_0"))
     text += tile(fmt::format("{} %", fixed(100 * *accuracy, 1)), "accuracy of position 1, last tenth");

@@ -64,6 +64,33 @@ TEST(Report, ThePageIsSelfContainedAndEscaped) {
   EXPECT_NE(page.find("sf-train eagle3 &lt;x&gt;"), std::string::npos);
 }
 
+// The first record of a run that learns from rewards is that before its first step; nothing stands between two
+// evaluations but their line.
+std::vector<Record> rewarded() {
+  std::vector<Record> records = {record("run", 0, Json::object().set("command", "sf-train grpo"))};
+  for (int i = 0; i <= 4; ++i) {
+    Json fields = Json::object();
+    if (i > 0) fields.set("grpo/drawn_score", 0.1 * i).set("training/rollout_probs_diff_mean", 1e-6);
+    if (i > 0) fields.set("response_length/mean", 20 + i).set("actor/grad_norm", 0.5).set("actor/lr", 1e-4);
+    if (i > 0) fields.set("time_rollout_s", 3.0).set("time_update_s", 1.0);
+    if (i % 2 == 0) {
+      fields.set("val/n", 200).set("val/correct", 40 + 30 * i).set("val/readable", 180);
+      fields.set("val/acc_low", 0.1).set("val/acc_high", 0.9);
+    }
+    records.push_back(record("step", i, std::move(fields)));
+  }
+  return records;
+}
+
+TEST(Report, ShowsRewardsAndWhatIsHeldOutFromStepZero) {
+  const std::vector<Chart> charts = charts_of(rewarded(), {});
+  EXPECT_EQ(names(charts),
+            (std::vector<std::string>{"held", "reward", "mismatch", "length", "grad_norm", "lr", "time"}));
+  EXPECT_NE(charts[0].svg.find("correct of readable"), std::string::npos);
+  EXPECT_NE(page_of("run", rewarded(), {}).find("40 → 160 of 200"), std::string::npos);
+  EXPECT_EQ(charts.back().note, "rollout 75.0 % · update 25.0 % of the steps' time on rank 0.");
+}
+
 TEST(Report, NoStepIsBadData) {
   EXPECT_THROW(page_of("run", {record("run", 0, Json::object())}, {}), Error);
 }
