@@ -25,6 +25,14 @@ void Cache::truncate(int64_t length) {
   parents_.clear();
 }
 
+void Cache::copy(const Cache& other) {
+  at::AutoDispatchBelowADInplaceOrView no_gradients;
+  SF_ASSERT(other.length_ <= capacity_ && other.nodes() == 0);
+  storage_.narrow(3, 0, other.length_).copy_(other.storage_.narrow(3, 0, other.length_));
+  length_ = other.length_;
+  parents_.clear();
+}
+
 std::vector<int32_t> Cache::path_to(int32_t node) const {
   std::vector<int32_t> path;
   for (; node != kTrunk; node = parents_[static_cast<size_t>(node)]) path.push_back(node);

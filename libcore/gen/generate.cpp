@@ -51,10 +51,28 @@ class Generation {
     ++next_;
     slot->cache =
         pool_.take(slot->sequence.capacity(0), [&](int64_t capacity) { return target_.make_cache(capacity); });
-    States states = target_.prefill(slot->cache, slot->sequence.ids());
-    stats_.prompt_tokens += slot->cache.length();
+    const at::Tensor last = prefill(*slot);
     slots_.push_back(std::move(slot));
-    commit(states.final_norm.narrow(0, states.final_norm.size(0) - 1, 1), slots_.size() - 1);
+    commit(last, slots_.size() - 1);
+  }
+
+  // Final state of the prompt's last token, [1, H]. A prompt that is given several times in a row, as one that several
+  // responses are wanted to, is computed once: its keys and values are copied.
+  at::Tensor prefill(Slot& slot) {
+    const std::vector<int32_t>& ids = prompts_[next_ - 1].ids;
+    if (shared_.last.defined() && ids == *shared_.ids) {
+      slot.cache.copy(shared_.cache);
+      return shared_.last;
+    }
+    const States states = target_.prefill(slot.cache, ids);
+    stats_.prompt_tokens += slot.cache.length();
+    const at::Tensor last = states.final_norm.narrow(0, states.final_norm.size(0) - 1, 1);
+    if (next_ == prompts_.size() || prompts_[next_].ids != ids) return last;
+    if (shared_.last.defined()) pool_.give(std::move(shared_.cache));
+    shared_ = {&ids, last.clone(),
+               pool_.take(slot.cache.length(), [&](int64_t) { return target_.make_cache(slot.cache.capacity()); })};
+    shared_.cache.copy(slot.cache);
+    return last;
   }
 
   void step() {
@@ -87,6 +105,11 @@ class Generation {
   const std::function<void(const Completion&)>& done_;
   Chooser chooser_;
   CachePool pool_;
+  struct Shared {
+    const std::vector<int32_t>* ids = nullptr;
+    at::Tensor last;  // undefined: there is none
+    Cache cache;
+  } shared_;
   std::vector<std::unique_ptr<Slot>> slots_;
   size_t next_ = 0;
   GenerateStats stats_;

@@ -103,7 +103,8 @@ Answers count_answers(const AnswerSettings& asked, const TargetBytes& target, co
   for (const std::vector<int32_t>& ids : prompts) longest = std::max(longest, std::ssize(ids));
   int64_t most = asked.max_new_tokens, count = std::ssize(prompts) * samples,
           length = std::min(longest + most, positions);
-  answers.cache_bytes = static_cast<uint64_t>(std::min(asked.batch, count) * length) * answers.target.cache_token;
+  const int64_t caches = std::min(asked.batch, count) + (samples > 1);  // and what answers to one prompt begin with
+  answers.cache_bytes = static_cast<uint64_t>(caches * length) * answers.target.cache_token;
   answers.record = Json::object()
                        .set("parameters", answers.target.parameters)
                        .set("prompts", std::ssize(prompts))

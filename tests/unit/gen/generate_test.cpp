@@ -162,6 +162,27 @@ TEST(Generate, SamplesOfOnePromptDifferAndRepeatWithTheSeed) {
   EXPECT_NE(found[0].ids, run(target, given, {.sampling = {.temperature = 1, .seed = 6}, .max_new_tokens = 16})[0].ids);
 }
 
+// Several responses to each prompt, as reinforcement wants them; a prompt of 300 tokens is prefilled in two cuts.
+TEST(Generate, APromptGivenSeveralTimesInARowIsComputedOnceAndAnsweredAsAlone) {
+  for (Dtype compute : {Dtype::kF32, Dtype::kBF16}) {
+    Target target = tiny::target(compute);
+    const GenerateOptions options{
+        .sampling = {.temperature = 1, .seed = 5}, .max_new_tokens = 16, .batch = 4, .token_log_probs = true};
+    std::vector<Prompt> given;
+    for (int64_t length : {300, 5, 9, 5})
+      for (uint64_t i = 0; i < 3; ++i)
+        given.push_back({static_cast<uint64_t>(length) + i, tiny::ids(length, static_cast<uint64_t>(length))});
+    GenerateStats stats;
+    const std::map<size_t, Completion> found = run(target, given, options, &stats);
+    EXPECT_EQ(stats.prompt_tokens, 300 + 5 + 9 + 5);
+    for (size_t i = 0; i < given.size(); ++i) {
+      const Completion alone = run(target, {given[i]}, options)[0];
+      EXPECT_EQ(found.at(i).ids, alone.ids) << i;
+      EXPECT_EQ(found.at(i).token_log_probs, alone.token_log_probs) << i;
+    }
+  }
+}
+
 TEST(Generate, CountsWhatItDid) {
   Target target = tiny::target();
   GenerateStats stats;
