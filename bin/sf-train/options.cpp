@@ -101,6 +101,7 @@ Verb grpo() {
            {.name = "pattern", .value = "REGEX", .help = "of rule regex: what it matches last is the answer"},
            {.name = "last-number", .help = "rule aime-v1: the last number where nothing states an answer"},
            {.name = "allow-unfinished", .help = "rules aime-v1, math: judge thinking that never ended"},
+           {.name = "reward", .value = "COMMAND", .help = "program whose scores count, JSON Lines in and out"},
            {.name = "output",
             .value = "DIR",
             .help = "directory of the run; its checkpoints and metrics",

@@ -85,6 +85,9 @@ void hard_loss(const HardLoss& op, HardRow* out) {
     out[r].lse = static_cast<float>(std::log(total));
     out[r].nll = static_cast<float>(std::log(total) - z[label]);
     out[r].loss = op.weight[r] * out[r].nll;
+    double moment = 0;
+    for (size_t i = 0; i < op.width; ++i) moment += std::exp(static_cast<double>(z[i])) / total * z[i];
+    out[r].entropy = static_cast<float>(std::log(total) - moment);
     for (size_t i = 0; i < op.width && op.gradient; ++i) {
       const double p = std::exp(static_cast<double>(z[i])) / total;
       put(op.type, z, i, static_cast<float>(op.weight[r] * (p - (i == label))));

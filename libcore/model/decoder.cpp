@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "model/block_parts.h"
 #include "model/ngrams.h"
 #include "model/wide_residual.h"
@@ -34,12 +35,13 @@ class Layer {
       : decoder_(decoder),
         index_(index),
         names_("model.layers." + std::to_string(index) + ".", adapters),
+        plain_("model.layers." + std::to_string(index) + ".", {}),
         ngrams_(has_ngrams(decoder, index) ? ngram_part(decoder, index) : Part()),
         mixer_(decoder.recurs(index) ? delta_net_part(decoder) : attention_part(decoder, index, rotary)),
         feed_forward_(feed_forward_part(decoder, index)) {}
 
   Tensors operator()(const Tensors& parameters, const Tensors& boundaries) const {
-    const Given given(names_, parameters, boundaries);
+    const Given given(are_off(boundaries) ? plain_ : names_, parameters, boundaries);
     at::Tensor h = given.boundary(hidden_name(index_));
     if (ngrams_) h = h.add(ngrams_(given, h));
     h = through(decoder_, given, h, mixer_, "attn");
@@ -47,9 +49,15 @@ class Layer {
   }
 
  private:
+  static bool are_off(const Tensors& boundaries) {
+    auto found = boundaries.find("adapters_off");
+    return found != boundaries.end() && tensor::on_host(found->second).const_data_ptr<int64_t>()[0] != 0 &&
+           !fault("model.adapters_stay");
+  }
+
   arch::Decoder decoder_;
   int64_t index_;
-  BlockNames names_;
+  BlockNames names_, plain_;            // plain: without adapters
   Part ngrams_, mixer_, feed_forward_;  // the first may be empty
 };
 

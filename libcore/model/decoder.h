@@ -20,7 +20,7 @@ namespace sf::model {
 // Visibility (causal, window) counts places in the row, not position ids. Compute dtype is the parameters': fp32 or
 // bf16, all parameters of a segment alike. Throws kConfig if `decoder` cannot be described.
 // With adapters, of linear layers or of fused experts, a linear layer is y = x W^T + scale * (x A^T) B^T, and its
-// segment takes A and B too.
+// segment takes A and B too. Where the boundary "adapters_off" (I64 [1]) is given and not 0, a layer is as without.
 std::vector<Segment> decoder_segments(const arch::Decoder& decoder, std::span<const arch::Adapter> adapters = {});
 
 }  // namespace sf::model

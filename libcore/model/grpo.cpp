@@ -29,19 +29,37 @@ rl::Ragged rows_of(const at::Tensor& labels, const at::Tensor& places) {
   return rl::Ragged(lengths);
 }
 
-rl::PolicyResult judge(const PolicyForm& form, const rl::Ragged& rows, const std::vector<double>& log_probs,
-                       const Tensors& in) {
+struct Judged {
+  rl::PolicyResult policy;
+  double entropy = 0, kl = 0;
+};
+
+Judged judge(const PolicyForm& form, const ops::LinearCrossEntropy& seen, const Tensors& in, const rl::Ragged& rows) {
+  const at::Tensor nll = tensor::on_host(seen.nll), entropy = tensor::on_host(seen.entropy);
   const rl::Numbers shares = numbers(in.at("shares"));
   std::vector<uint8_t> mask;
   for (double share : shares) mask.push_back(share != 0);
-  return rl::policy_loss(form.loss, form.clip,
-                         {rows, mask, log_probs, numbers(in.at("old_log_probs")), numbers(in.at("advantages")), shares,
-                          numbers(in.at("weights"))});
+  std::vector<double> log_probs;
+  for (size_t t = 0; t < shares.size(); ++t) log_probs.push_back(-double{nll.const_data_ptr<float>()[t]});
+  rl::Numbers old = numbers(in.at("old_log_probs"));
+  if (old.empty()) old = log_probs;
+  const rl::PolicyTokens tokens{
+      rows, mask, log_probs, old, numbers(in.at("advantages")), shares, numbers(in.at("weights"))};
+  Judged judged{.policy = rl::policy_loss(form.loss, form.clip, tokens)};
+  for (size_t t = 0; t < mask.size(); ++t)
+    if (mask[t]) judged.entropy += entropy.const_data_ptr<float>()[t];
+  if (form.kl) judged.kl = rl::add_kl(*form.kl, tokens, numbers(in.at("reference")), judged.policy);
+  return judged;
 }
 
-at::Tensor sums_of(const rl::PolicyResult& result) {
-  at::Tensor sums = at::empty({5}, at::kDouble);
-  const double values[] = {result.loss, result.tokens, result.clipped, result.clipped_lower, result.kl};
+constexpr int64_t kSums = 7;
+
+at::Tensor sums_of(const Judged& judged) {
+  const rl::PolicyResult& result = judged.policy;
+  at::Tensor sums = at::empty({kSums}, at::kDouble);
+  const double values[] = {result.loss, result.tokens,  result.clipped, result.clipped_lower,
+                           result.kl,   judged.entropy, judged.kl};
+  static_assert(std::size(values) == kSums);
   std::copy(std::begin(values), std::end(values), sums.mutable_data_ptr<double>());
   return sums;
 }
@@ -52,23 +70,21 @@ Tensors head(const arch::Decoder& decoder, const std::string& table, const Polic
   at::Tensor states = labelled.states;
   if (form.temperature != 1) states = states.div(form.temperature);
   const int64_t count = labelled.wanted.numel();
-  at::Tensor log_probs;
+  ops::LinearCrossEntropy seen;
   {
     c10::AutoGradMode nothing_learned(false);
-    const ops::LinearCrossEntropy seen =
-        ops::linear_cross_entropy(states, parameters.at(table), labelled.wanted, at::ones({count}, at::kFloat));
-    log_probs = tensor::on_host(seen.nll).neg();
+    seen = ops::linear_cross_entropy(states, parameters.at(table), labelled.wanted, at::ones({count}, at::kFloat));
   }
+  const at::Tensor log_probs = tensor::on_host(seen.nll).neg();
   if (in.at("shares").numel() == 0)
-    return {{"loss", at::zeros({}, at::kFloat)}, {"log_probs", log_probs}, {"sums", at::zeros({5}, at::kDouble)}};
-  std::vector<double> wide(log_probs.const_data_ptr<float>(), log_probs.const_data_ptr<float>() + count);
-  const rl::PolicyResult result = judge(form, rows_of(in.at("labels"), labelled.places), wide, in);
+    return {{"loss", at::zeros({}, at::kFloat)}, {"log_probs", log_probs}, {"sums", at::zeros({kSums}, at::kDouble)}};
+  const Judged judged = judge(form, seen, in, rows_of(in.at("labels"), labelled.places));
   // A loss with the policy loss's gradient: each token's surprise, times what that gradient is by its log-probability.
   at::Tensor slopes = at::empty({count}, at::kFloat);
   for (int64_t t = 0; t < count; ++t)
-    slopes.mutable_data_ptr<float>()[t] = static_cast<float>(-result.gradient[static_cast<size_t>(t)]);
+    slopes.mutable_data_ptr<float>()[t] = static_cast<float>(-judged.policy.gradient[static_cast<size_t>(t)]);
   ops::LinearCrossEntropy learned = ops::linear_cross_entropy(states, parameters.at(table), labelled.wanted, slopes);
-  return {{"loss", learned.loss}, {"log_probs", log_probs}, {"sums", sums_of(result)}};
+  return {{"loss", learned.loss}, {"log_probs", log_probs}, {"sums", sums_of(judged)}};
 }
 
 }  // namespace
@@ -85,6 +101,11 @@ std::vector<Segment> grpo_segments(const arch::Decoder& decoder, std::span<const
           {"hidden." + std::to_string(decoder.layers), "labels", "old_log_probs", "advantages", "shares", "weights"},
           {"loss", "log_probs", "sums"},
           {}};
+  if (form.kl) {
+    last.reads.emplace_back("reference");
+    for (Segment& segment : segments)
+      if (segment.name.starts_with("layers.")) segment.reads.emplace_back("adapters_off");
+  }
   last.forward = [decoder, form, table = described.parameters.back()](const Tensors& parameters, const Tensors& in) {
     return head(decoder, table, form, parameters, in);
   };

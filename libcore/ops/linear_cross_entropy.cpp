@@ -41,7 +41,8 @@ LinearCrossEntropy linear_cross_entropy(const at::Tensor& x, const at::Tensor& w
     op.gradient = gradient, op.type = type_of(x);
     kernels::hard_loss(op, rows.data() + row, parallel());
   })[0];
-  LinearCrossEntropy out{{}, at::empty({x.size(0)}, at::kFloat), at::empty({x.size(0)}, at::kLong)};
+  LinearCrossEntropy out{
+      {}, at::empty({x.size(0)}, at::kFloat), at::empty({x.size(0)}, at::kLong), at::empty({x.size(0)}, at::kFloat)};
   double total = 0;
   for (int64_t i = 0; i < x.size(0); ++i) {
     const kernels::HardRow& row = rows[static_cast<size_t>(i)];
@@ -49,6 +50,7 @@ LinearCrossEntropy linear_cross_entropy(const at::Tensor& x, const at::Tensor& w
     total += static_cast<double>(row.loss);
     out.nll.mutable_data_ptr<float>()[i] = share != 0 ? row.nll : 0;
     out.argmax.mutable_data_ptr<int64_t>()[i] = row.argmax;
+    out.entropy.mutable_data_ptr<float>()[i] = share != 0 ? row.entropy : 0;
   }
   out.loss = carry(x, w, at::scalar_tensor(total, at::kFloat), gradients);
   return out;

@@ -6,9 +6,10 @@
 namespace sf::ops {
 
 struct LinearCrossEntropy {
-  at::Tensor loss;    // F32 scalar: sum over rows of weight * -log_softmax(x w^T)[label]. Differentiable in x and w
-  at::Tensor nll;     // F32 [N]: -log_softmax(x w^T)[label], 0 where weight is 0
-  at::Tensor argmax;  // I64 [N] of the logits, the lowest id wins a tie
+  at::Tensor loss;     // F32 scalar: sum over rows of weight * -log_softmax(x w^T)[label]. Differentiable in x and w
+  at::Tensor nll;      // F32 [N]: -log_softmax(x w^T)[label], 0 where weight is 0
+  at::Tensor argmax;   // I64 [N] of the logits, the lowest id wins a tie
+  at::Tensor entropy;  // F32 [N] of softmax(x w^T), in nats; 0 where weight is 0
 };
 
 // x: [N, K], w: [V, K] of one dtype, fp32 or bf16; labels: I64 [N], each in [0, V) (kSoftware otherwise); weight: F32

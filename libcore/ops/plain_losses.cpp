@@ -69,15 +69,16 @@ LinearSoftCrossEntropy by_blocks(const at::Tensor& x_in, const at::Tensor& w_in,
 LinearCrossEntropy linear_cross_entropy(const at::Tensor& x, const at::Tensor& w, const at::Tensor& labels_in,
                                         const at::Tensor& weight_in) {
   at::Tensor labels = tensor::beside(labels_in, x), weight = tensor::beside(weight_in, x);
-  if (x.size(0) == 0) return {at::zeros({}, x.options().dtype(at::kFloat)), weight, labels};
-  LinearSoftCrossEntropy found =
+  if (x.size(0) == 0) return {at::zeros({}, x.options().dtype(at::kFloat)), weight, labels, weight};
+  LinearSoftCrossEntropy found =  // the entropy travels as what is accepted
       by_blocks(x, w, weight, 1, [&](const at::Tensor& z, int64_t from, bool gradient) -> Judged {
         at::Tensor label = labels.narrow(0, from, z.size(0)).unsqueeze(1), log_p = at::log_softmax(z, 1);
         at::Tensor nll = log_p.gather(1, label).squeeze(1).neg();
-        if (!gradient) return {nll, {}, {}};
-        return {nll, {}, log_p.exp_().scatter_add_(1, label, at::full(label.sizes(), -1, z.options()))};
+        at::Tensor p = log_p.exp(), entropy = (p * log_p.clamp_min(-104)).sum(1).neg();
+        if (!gradient) return {nll, entropy, {}};
+        return {nll, entropy, p.scatter_add_(1, label, at::full(label.sizes(), -1, z.options()))};
       });
-  return {found.loss, found.nll, found.argmax};
+  return {found.loss, found.nll, found.argmax, found.acceptance};
 }
 
 LinearSoftCrossEntropy linear_soft_cross_entropy(const at::Tensor& x, const at::Tensor& w, const SoftTeacher& teacher,

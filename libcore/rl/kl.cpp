@@ -57,6 +57,20 @@ KlToken kl_of(const Kl& kl, double log_prob, double reference) {
   return token;
 }
 
+double add_kl(const KlLoss& loss, const PolicyTokens& in, Numbers reference, PolicyResult& to) {
+  const size_t tokens = in.mask.size();
+  SF_ASSERT(reference.size() == tokens && in.log_probs.size() == tokens && to.gradient.size() == tokens);
+  double sum = 0;
+  for (size_t t = 0; t < tokens; ++t) {
+    if (!in.mask[t]) continue;
+    const KlToken token = kl_of(loss.kl, in.log_probs[t], reference[t]);
+    sum += in.shares[t] * token.value;
+    to.gradient[t] += loss.coefficient * in.shares[t] * token.gradient;
+  }
+  to.loss += loss.coefficient * sum;
+  return sum;
+}
+
 std::vector<double> with_kl(Numbers rewards, Numbers kl, Mask mask, double beta) {
   SF_ASSERT(rewards.size() == mask.size() && kl.size() == mask.size());
   std::vector<double> result(rewards.begin(), rewards.end());

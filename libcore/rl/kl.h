@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rl/policy_loss.h"
 #include "rl/ragged.h"
 
 namespace sf::rl {
@@ -25,6 +26,15 @@ struct KlToken {
   double value = 0, gradient = 0;  // by the policy's log-probability
 };
 KlToken kl_of(const Kl& kl, double log_prob, double reference);
+
+// Of the loss: coefficient times the sum of share * KL over tokens with a share is added to `to`, its gradient
+// likewise. Returns that sum without the coefficient. `reference`: the log-probability of each token under the
+// reference.
+struct KlLoss {
+  Kl kl;
+  double coefficient = 0;
+};
+double add_kl(const KlLoss& loss, const PolicyTokens& tokens, Numbers reference, PolicyResult& to);
 
 // Of the reward: score_t - beta kl_t on the mask, 0 elsewhere.
 std::vector<double> with_kl(Numbers rewards, Numbers kl, Mask mask, double beta);

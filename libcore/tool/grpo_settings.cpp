@@ -20,6 +20,7 @@ void apply_batches(config::Settings& settings, GrpoSettings& grpo) {
   SF_CHECK(grpo.mini_batch == 0 || grpo.prompts % grpo.mini_batch == 0, Exit::kConfig,
            "grpo.prompts = {} ({}) is no multiple of grpo.mini_batch = {}", grpo.prompts,
            settings.origin("grpo.prompts"), grpo.mini_batch);
+  grpo.dynamic_sampling = step.whole("grpo.dynamic_sampling");
   grpo.keep_rollouts = step.flag("grpo.keep_rollouts");
   grpo.eval_every = step.whole("grpo.eval_every");
 }
@@ -47,17 +48,26 @@ void apply_loss(config::Settings& settings, GrpoSettings& grpo) {
   rl::check(grpo.clip);
 }
 
+void apply_kl(config::Settings& settings, GrpoSettings& grpo) {
+  const double coefficient = Apply(settings, "every token", "rl").number("grpo.kl_coef");
+  if (coefficient == 0) {
+    Apply(settings, "0 tokens (grpo.kl_coef = 0: there is no reference)", "rl").nothing("grpo.kl");
+    return;
+  }
+  grpo.kl = {rl::kl_from_name(Apply(settings, "every token", "rl").word("grpo.kl")), coefficient};
+}
+
 void apply_correction(config::Settings& settings, GrpoSettings& grpo) {
   Apply token(settings, "every token", "rl"), without(settings, "0 tokens (nothing asks for it)", "rl");
-  grpo.recomputes = token.word("grpo.old_log_probs") == "recompute";
+  grpo.old_log_probs = token.word("grpo.old_log_probs");
   const std::string bounds = token.word("grpo.correction");
   if (bounds.empty()) {
     without.nothing("grpo.correction_level");
   } else {
-    SF_CHECK(grpo.recomputes, Exit::kConfig,
-             "grpo.correction ({}) weighs the trainer's log-probabilities against the sampler's, but "
-             "grpo.old_log_probs = \"rollout\" takes the sampler's for both",
-             settings.origin("grpo.correction"));
+    SF_CHECK(grpo.old_log_probs == "recompute", Exit::kConfig,
+             "grpo.correction ({}) weighs the trainer's log-probabilities against the sampler's before the update: it "
+             "needs grpo.old_log_probs = \"recompute\", not \"{}\"",
+             settings.origin("grpo.correction"), grpo.old_log_probs);
     grpo.correction.emplace();
     grpo.correction->bounds = rl::correction_bounds(bounds);
     if (token.word("grpo.correction_level") == "sequence") grpo.correction->level = rl::CorrectionLevel::kSequence;
@@ -67,20 +77,15 @@ void apply_correction(config::Settings& settings, GrpoSettings& grpo) {
     without.nothing("grpo.rejection_bounds");
   else
     grpo.rejection = rl::criteria(rejection, token.word("grpo.rejection_bounds"));
-}
-
-void apply_scores(config::Settings& settings, GrpoSettings& grpo) {
-  Apply response(settings, "every response", "run");
-  grpo.right = response.number("grpo.right");
-  grpo.wrong = response.number("grpo.wrong");
-  SF_CHECK(grpo.right > grpo.wrong, Exit::kConfig,
-           "grpo.right = {} ({}) must be above grpo.wrong = {}: else nothing is worth learning", grpo.right,
-           settings.origin("grpo.right"), grpo.wrong);
-  grpo.overlong_buffer = response.whole("grpo.overlong_buffer");
-  if (grpo.overlong_buffer > 0)
-    grpo.overlong_factor = response.number("grpo.overlong_factor");
-  else
-    Apply(settings, "0 responses (grpo.overlong_buffer = 0)", "run").nothing("grpo.overlong_factor");
+  if (grpo.old_log_probs != "update") return;
+  SF_CHECK(rejection.empty(), Exit::kConfig,
+           "grpo.rejection ({}) compares log-probabilities before the update: not with grpo.old_log_probs = \"update\"",
+           settings.origin("grpo.rejection"));
+  SF_CHECK(grpo.mini_batch == 0 || grpo.mini_batch == grpo.prompts, Exit::kConfig,
+           "grpo.mini_batch = {} ({}) makes several updates of a step, of which only the first is of the policy that "
+           "answered: not with grpo.old_log_probs = \"update\"",
+           grpo.mini_batch, settings.origin("grpo.mini_batch"));
+  grpo.mini_batch = 0;
 }
 
 }  // namespace
@@ -89,9 +94,32 @@ GrpoSettings apply_grpo(config::Settings& settings) {
   GrpoSettings grpo;
   apply_batches(settings, grpo);
   apply_loss(settings, grpo);
+  apply_kl(settings, grpo);
   apply_correction(settings, grpo);
-  apply_scores(settings, grpo);
   return grpo;
+}
+
+void apply_scores(config::Settings& settings, GrpoSettings& grpo, bool by_program) {
+  Apply response(settings, "every response", "run");
+  if (by_program) {
+    grpo.reward_deadline_s = response.number("grpo.reward_deadline_s");
+    grpo.reward_restarts = response.whole("grpo.reward_restarts");
+    Apply told(settings, "0 responses (the program of --reward scores them)", "run");
+    for (const char* key : {"grpo.right", "grpo.wrong"}) told.nothing(key);
+  } else {
+    grpo.right = response.number("grpo.right");
+    grpo.wrong = response.number("grpo.wrong");
+    SF_CHECK(grpo.right > grpo.wrong, Exit::kConfig,
+             "grpo.right = {} ({}) must be above grpo.wrong = {}: else nothing is worth learning", grpo.right,
+             settings.origin("grpo.right"), grpo.wrong);
+    Apply without(settings, "0 responses (there is no --reward)", "run");
+    for (const char* key : {"grpo.reward_deadline_s", "grpo.reward_restarts"}) without.nothing(key);
+  }
+  grpo.overlong_buffer = response.whole("grpo.overlong_buffer");
+  if (grpo.overlong_buffer > 0)
+    grpo.overlong_factor = response.number("grpo.overlong_factor");
+  else
+    Apply(settings, "0 responses (grpo.overlong_buffer = 0)", "run").nothing("grpo.overlong_factor");
 }
 
 }  // namespace sf::tool

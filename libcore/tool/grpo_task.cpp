@@ -64,6 +64,7 @@ void describe(app::Invocation& invocation, GrpoTask& task) {
   contract.data = task.asked.exam.book.digest();
   contract.order_seed = task.order_seed;
   contract.mask_rule = task.rule.name();
+  if (task.reward) contract.mask_rule += ", scores of " + *task.reward;
 }
 
 void measure(const config::Settings& settings, GrpoTask& task) {
@@ -99,6 +100,8 @@ GrpoTask open_grpo(app::Invocation& invocation) {
                 .adapter = std::move(adapter),
                 .settings = apply_grpo(settings),
                 .rule = rule_of(invocation)};
+  if (invocation.has("reward")) task.reward = invocation.get("reward");
+  apply_scores(settings, task.settings, task.reward.has_value());
   task.asked = asked_in(invocation, settings, invocation.get("questions"), task);
   if (invocation.has("held")) {
     config::Settings said = settings;  // of the questions already

@@ -31,6 +31,7 @@ struct GrpoTask {
   ckpt::AdapterFiles adapter;
   GrpoSettings settings;
   score::Rule rule;
+  std::optional<std::string> reward;  // the command of --reward, whose scores count; the rule's verdicts are told
   Asked asked;
   std::optional<Asked> held;  // --held
   int64_t answer_tokens = 0;  // at most

@@ -93,7 +93,8 @@ uint64_t sampler_bytes(const config::Settings& settings, const GrpoShapes& task,
   constexpr int64_t kGrain = 256;  // of a cache's capacity
   const int64_t capacity = (task.longest + kGrain - 1) / kGrain * kGrain;
   const int64_t cache = 2 * model.layers * model.kv_heads * capacity * model.head_dim;
-  return bytes + static_cast<uint64_t>(settings.get_int("generate.batch")) * tensor_bytes(cache, compute);
+  // One more: what the responses to one prompt begin with.
+  return bytes + static_cast<uint64_t>(settings.get_int("generate.batch") + 1) * tensor_bytes(cache, compute);
 }
 
 // What a family adds to the plan of its draft.

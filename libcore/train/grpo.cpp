@@ -32,18 +32,23 @@ std::vector<std::string> groups_of(std::span<const Response> responses) {
   return groups;
 }
 
-void add_data(std::span<const Response> responses, const rl::Advantages& advantages, rl::Metrics& to) {
+void add_data(std::span<const Response> responses, const rl::Advantages& advantages, double longest, rl::Metrics& to) {
   using enum rl::Reduction;
   const std::vector<double> scores = column(responses, [](const Response& r) { return r.score; });
   rl::add_spread(to, "critic/score", scores);
   rl::add_spread(to, "critic/rewards", scores);
   rl::add_spread(to, "critic/advantages", advantages.of);
   rl::add_spread(to, "critic/returns", advantages.of);
-  rl::add_spread(to, "response_length", column(responses, [](const Response& r) { return r.answer.size(); }));
+  rl::add_lengths(to, "response_length", column(responses, [](const Response& r) { return r.answer.size(); }), longest);
   rl::add_spread(to, "prompt_length", column(responses, [](const Response& r) { return r.prompt.size(); }));
   to.push_back({"grpo/groups", static_cast<double>(advantages.groups), kSum});
   to.push_back({"grpo/zero_variance_groups", static_cast<double>(advantages.zero_variance), kSum});
   to.push_back({"grpo/singleton_groups", static_cast<double>(advantages.singletons), kSum});
+}
+
+void add_mismatch(const rl::Gap& gap, rl::Metrics& to) {
+  const rl::Metrics apart = rl::mismatch(gap);
+  to.insert(to.end(), apart.begin(), apart.end());
 }
 
 }  // namespace
@@ -52,11 +57,12 @@ void add_data(std::span<const Response> responses, const rl::Advantages& advanta
 struct GrpoTrainer::Tokens {
   rl::Ragged rows;
   std::vector<uint8_t> mask;
-  std::vector<double> old, rollout, advantages, weights;  // weights: or none
+  std::vector<double> old, rollout, advantages, weights, reference;  // the last two: or none
 };
 
 GrpoTrainer::GrpoTrainer(engine::Engine& engine, GrpoOptions options) : engine_(engine), options_(std::move(options)) {
-  SF_ASSERT(options_.recomputes || !options_.correction);
+  SF_ASSERT(options_.old == OldLogProbs::kRecompute || !options_.correction);
+  SF_ASSERT(options_.old != OldLogProbs::kUpdate || (options_.mini_batch == 0 && options_.rejection.empty()));
 }
 
 GrpoTrainer::Tokens GrpoTrainer::tokens_of(std::span<const Response> responses) {
@@ -69,11 +75,13 @@ GrpoTrainer::Tokens GrpoTrainer::tokens_of(std::span<const Response> responses) 
     tokens.rollout.insert(tokens.rollout.end(), response.rollout_log_probs.begin(), response.rollout_log_probs.end());
   }
   tokens.mask.assign(tokens.rollout.size(), 1);
-  tokens.old = options_.recomputes ? old_log_probs(responses) : tokens.rollout;
+  if (options_.old == OldLogProbs::kRecompute) tokens.old = log_probs(responses, true);
+  if (options_.old == OldLogProbs::kRollout) tokens.old = tokens.rollout;
+  if (options_.kl_coefficient) tokens.reference = log_probs(responses, false);
   return tokens;
 }
 
-// Advantages, and what sampler and learner do not agree on.
+// Advantages, and what follows from where sampler and learner do not agree.
 void GrpoTrainer::judge(std::span<const Response> responses, Tokens& tokens, rl::Metrics& metrics) const {
   const std::vector<std::string> groups = groups_of(responses);
   const std::vector<double> scores = column(responses, [](const Response& r) { return r.score; });
@@ -81,10 +89,9 @@ void GrpoTrainer::judge(std::span<const Response> responses, Tokens& tokens, rl:
   for (const Response& response : responses) lengths.push_back(std::ssize(response.answer));
   const rl::Advantages advantages = rl::advantages(groups, scores, options_.advantage, lengths);
   tokens.advantages = spread(tokens.rows, advantages.of);
-  add_data(responses, advantages, metrics);
+  add_data(responses, advantages, static_cast<double>(options_.longest_answer), metrics);
   const rl::Gap gap{tokens.rows, tokens.mask, tokens.old, tokens.rollout};
-  const rl::Metrics apart = rl::mismatch(gap);
-  metrics.insert(metrics.end(), apart.begin(), apart.end());
+  if (options_.old != OldLogProbs::kUpdate) add_mismatch(gap, metrics);
   if (options_.correction) tokens.weights = rl::correction_weights(gap, *options_.correction, &metrics);
   if (!options_.rejection.empty()) tokens.mask = rl::surviving(gap, options_.rejection, &metrics);
   for (int64_t s = 0; s < tokens.rows.count(); ++s)
@@ -94,13 +101,13 @@ void GrpoTrainer::judge(std::span<const Response> responses, Tokens& tokens, rl:
 
 GrpoResult GrpoTrainer::step(std::span<const Response> responses, double lr) {
   GrpoResult result;
-  double start = monotonic_s();
+  options_.phase("log_probs");
   Tokens tokens = tokens_of(responses);
-  result.log_probs_s = monotonic_s() - start;
   judge(responses, tokens, result.metrics);
-  start = monotonic_s();
+  options_.phase("update");
   learn(responses, tokens, lr, result);
-  result.update_s = monotonic_s() - start;
+  if (options_.old == OldLogProbs::kUpdate && !tokens.old.empty())
+    add_mismatch({tokens.rows, tokens.mask, tokens.old, tokens.rollout}, result.metrics);
   result.metrics = rl::reduced(result.metrics);
   return result;
 }
@@ -116,20 +123,21 @@ std::vector<double> GrpoTrainer::gathered(const std::vector<double>& mine, const
 }
 
 // One unpadded sequence a forward: a response's bits do not depend on who computes it, nor beside what.
-std::vector<double> GrpoTrainer::old_log_probs(std::span<const Response> responses) {
+std::vector<double> GrpoTrainer::log_probs(std::span<const Response> responses, bool adapted) {
   const auto world = static_cast<size_t>(engine_.group().world()), rank = static_cast<size_t>(engine_.group().rank());
   std::vector<double> mine;
   std::vector<size_t> sizes(world, 0);
   for (size_t k = 0; k < responses.size(); ++k) sizes[k % world] += responses[k].answer.size();
   for (size_t first = 0; first < responses.size(); first += world) {
     std::optional<model::Tensors> inputs;
-    if (first + rank < responses.size()) inputs = scoring_batch(responses[first + rank]);
+    if (first + rank < responses.size()) inputs = scoring_batch(responses[first + rank], adapted);
     const model::Tensors kept = engine_.forward(inputs, {"log_probs"});
     if (!inputs) continue;
     const at::Tensor found = kept.at("log_probs").to(at::kDouble).contiguous();
     mine.insert(mine.end(), found.const_data_ptr<double>(), found.const_data_ptr<double>() + found.numel());
   }
-  const std::vector<double> by_rank = gathered(mine, sizes, "old log-probabilities");
+  const std::vector<double> by_rank =
+      gathered(mine, sizes, adapted ? "old log-probabilities" : "log-probabilities of the reference");
   std::vector<size_t> next(world, 0);
   std::exclusive_scan(sizes.begin(), sizes.end(), next.begin(), size_t{0});
   std::vector<double> result;
@@ -169,21 +177,25 @@ GrpoTrainer::MiniBatch GrpoTrainer::mini_batch(std::span<const Response> respons
 }
 
 // Forward and backward of all micro-batches, k on rank k mod W in round k div W; their sums, added in that order.
-auto GrpoTrainer::rounds(std::span<const Response> responses, const Tokens& tokens, const MiniBatch& batch)
+auto GrpoTrainer::rounds(std::span<const Response> responses, Tokens& tokens, const MiniBatch& batch)
     -> std::array<double, kSums> {
   const int world = engine_.group().world(), rank = engine_.group().rank();
   const int64_t micro_batches = std::ssize(batch.parts), rounds = plan::rounds(micro_batches, world);
-  std::vector<double> mine(static_cast<size_t>(rounds) * kSums, 0);
+  std::vector<double> mine(static_cast<size_t>(rounds) * kSums, 0), log_probs;
   for (int64_t round = 0; round < rounds; ++round) {
     std::optional<model::Tensors> inputs;
     const int64_t k = round * world + rank;
     if (k < micro_batches)
-      inputs = learning_batch(responses, batch.parts[static_cast<size_t>(k)],
-                              {tokens.rows, tokens.old, tokens.advantages, batch.shares, tokens.weights});
-    const model::Tensors kept = engine_.round(inputs, "loss", {"sums"});
-    if (inputs)
-      std::copy_n(kept.at("sums").const_data_ptr<double>(), kSums, mine.begin() + round * static_cast<int64_t>(kSums));
+      inputs =
+          learning_batch(responses, batch.parts[static_cast<size_t>(k)],
+                         {tokens.rows, tokens.old, tokens.advantages, batch.shares, tokens.weights, tokens.reference});
+    const model::Tensors kept = engine_.round(inputs, "loss", {"sums", "log_probs"});
+    if (!inputs) continue;
+    std::copy_n(kept.at("sums").const_data_ptr<double>(), kSums, mine.begin() + round * static_cast<int64_t>(kSums));
+    const at::Tensor found = kept.at("log_probs").to(at::kDouble).contiguous();
+    log_probs.insert(log_probs.end(), found.const_data_ptr<double>(), found.const_data_ptr<double>() + found.numel());
   }
+  if (options_.old == OldLogProbs::kUpdate) tokens.old = by_response(tokens.rows, batch, log_probs);
   const std::vector<double> all =
       gathered(mine, std::vector<size_t>(static_cast<size_t>(world), mine.size()), "sums of a mini-batch");
   std::array<double, kSums> sums{};
@@ -195,7 +207,27 @@ auto GrpoTrainer::rounds(std::span<const Response> responses, const Tokens& toke
   return sums;
 }
 
-void GrpoTrainer::learn(std::span<const Response> responses, const Tokens& tokens, double lr, GrpoResult& result) {
+// What each rank's micro-batches told, in the order of the responses.
+std::vector<double> GrpoTrainer::by_response(const rl::Ragged& rows, const MiniBatch& batch,
+                                             const std::vector<double>& mine) {
+  const auto world = static_cast<size_t>(engine_.group().world());
+  std::vector<size_t> sizes(world, 0), next(world, 0);
+  for (size_t k = 0; k < batch.parts.size(); ++k)
+    for (int64_t s : batch.parts[k]) sizes[k % world] += static_cast<size_t>(rows.length(s));
+  const std::vector<double> all = gathered(mine, sizes, "log-probabilities of the update");
+  std::exclusive_scan(sizes.begin(), sizes.end(), next.begin(), size_t{0});
+  std::vector<double> result(all.size());
+  for (size_t k = 0; k < batch.parts.size(); ++k)
+    for (int64_t s : batch.parts[k]) {
+      const auto length = static_cast<size_t>(rows.length(s));
+      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(next[k % world]), length,
+                  rows.of(std::span(result), s).begin());
+      next[k % world] += length;
+    }
+  return result;
+}
+
+void GrpoTrainer::learn(std::span<const Response> responses, Tokens& tokens, double lr, GrpoResult& result) {
   using enum rl::Reduction;
   const int64_t count = std::ssize(responses), size = options_.mini_batch > 0 ? options_.mini_batch : count;
   for (int64_t begin = 0; begin < count; begin += size) {
@@ -213,6 +245,11 @@ void GrpoTrainer::learn(std::span<const Response> responses, const Tokens& token
     result.metrics.push_back({"actor/pg_clipfrac", sums[2] / sums[1], kMean});
     result.metrics.push_back({"actor/pg_clipfrac_lower", sums[3] / sums[1], kMean});
     result.metrics.push_back({"actor/ppo_kl", sums[4] / sums[1], kMean});
+    result.metrics.push_back({"actor/entropy", sums[5] / sums[1], kMean});
+    if (options_.kl_coefficient) {
+      result.metrics.push_back({"actor/kl_loss", sums[6], kMean});
+      result.metrics.push_back({"actor/kl_coef", *options_.kl_coefficient, kMean});
+    }
     result.metrics.push_back({"actor/grad_norm", step.grad_norm, kMean});
     result.metrics.push_back({"grpo/micro_batches", static_cast<double>(batch.parts.size()), kSum});
   }

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/zeros.h>
 
@@ -42,9 +43,11 @@ at::Tensor tensor_of(const std::vector<double>& values) {
 
 }  // namespace
 
-model::Tensors scoring_batch(const Response& response) {
+model::Tensors scoring_batch(const Response& response, bool adapted) {
   model::Tensors batch = text_of(std::span(&response, 1), {0});
-  for (const char* name : {"old_log_probs", "advantages", "shares", "weights"}) batch[name] = tensor_of({});
+  for (const char* name : {"old_log_probs", "advantages", "shares", "weights", "reference"})
+    batch[name] = tensor_of({});
+  batch["adapters_off"] = at::full({1}, adapted ? 0 : 1, at::kLong);
   return batch;
 }
 
@@ -60,6 +63,8 @@ model::Tensors learning_batch(std::span<const Response> responses, const rl::Par
   put("advantages", numbers.advantages);
   put("shares", numbers.shares);
   put("weights", numbers.weights);
+  put("reference", numbers.reference);
+  batch["adapters_off"] = at::zeros({1}, at::kLong);
   return batch;
 }
 

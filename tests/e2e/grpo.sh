@@ -82,10 +82,82 @@ sys.exit(not max(apart) < 1e-5)' || die "sampler and learner differ"
 for n in 5 6; do
   cmp run1/rollouts/step-$n.jsonl halves/rollouts/step-$n.jsonl || die "step $n: other responses after a stop"
 done
+# Verdicts about what is held out are files of sf-eval; an evaluation that is made again is the first one's equal.
+cmp run1/held/step-6.jsonl halves/held/step-6.jsonl || die "step 6: other verdicts after a stop"
+[ ! -e halves/held/step-6-again.jsonl ] || die "equal verdicts were kept twice"
+sf-eval compare run1/held --against "step 0" >gain 2>err || { cat err; die compare; }
+grep -q "^step 6 " gain || { cat gain; die "no line of step 6"; }
+sf-eval score run1/held/answers/step-6.jsonl --questions held.jsonl --rule regex --pattern $'^\xef\xbf\xbd' -o again.jsonl >/dev/null 2>err ||
+  { cat err; die "answers of held-out questions cannot be scored"; }
+cmp <(tail -n +2 run1/held/step-6.jsonl) <(tail -n +2 again.jsonl) || die "scored again the verdicts differ"
+# Seconds and memory by phase, from the cold start on; no phase holds more than the plan says. A picture of it all.
+python3 - <<'P' || die "phases or memory"
+import json
+rows = [json.loads(line) for line in open("run1/metrics.jsonl")]
+steps = [r for r in rows if r["event"] == "step"]
+assert [r["step"] for r in steps] == list(range(7)), [r["step"] for r in steps]
+assert steps[0]["time_cold_start_s"] > 0 and "acc" not in steps[0]
+for r in steps[1:]:
+    assert min(r[f"time_{name}_s"] for name in ("rollout", "reward", "log_probs", "update", "sync")) >= 0
+    assert r["memory_update_peak"] > 0 and 0 < r["actor/entropy"] < 10 and 0 <= r["response_length/clip_ratio"] <= 1
+for use in rows[-1]["memory"]:
+    assert 0 < use["peak_measured"] <= use["peak_predicted"], use
+P
+sf-eval report run1 -o report.html >/dev/null 2>err || { cat err; die report; }
+for chart in held reward mismatch length entropy grad_norm time; do [ -s report-$chart.svg ] || die "no picture of $chart"; done
+sf-eval report run1 --trace -o trace.svg >/dev/null 2>err || { cat err; die "training.trace_every was not followed"; }
+# A program that scores as the rule does gives the same bits, and is begun again when it ends.
+cat >reward.py <<'P'
+import json, sys
+for count, line in enumerate(sys.stdin):
+    if count == 50: sys.exit(3)
+    asked = json.loads(line)
+    print(json.dumps({"n": asked["n"], "score": float("\n\ufffd" in "\n" + asked["response"]), "why": "rule"}), flush=True)
+P
+"${grpo[@]}" --ranks 2 --reward "python3 reward.py" -o told >/dev/null 2>err || { cat err; die reward; }
+says "ended with 3, and owes" "it is begun again"
+[ "$(digest run1/latest)" = "$(digest told/latest)" ] || die "a program that scores as the rule does gives other bits"
+grep -qE '"reward":\{"n":0,"score":[01]\.0,"why":"rule"\}' told/rollouts/step-1.jsonl || die "what the program said is not kept"
+# The distance to the target without its adapter, dynamic sampling, and the update's own log-probabilities.
+for w in 1 2; do
+  "${grpo[@]}" --set training.max_steps=3 --set grpo.kl_coef=0.5 --set grpo.dynamic_sampling=3 \
+    --set grpo.old_log_probs=update --ranks $w -o more$w >/dev/null 2>err || { cat err; die "more, W=$w"; }
+done
+[ "$(digest more1/latest)" = "$(digest more2/latest)" ] || die "more: adapters of W=2 differ from W=1"
+python3 - <<'P' || die "distance or dynamic sampling"
+import json
+steps = [r for r in map(json.loads, open("more1/metrics.jsonl")) if "acc" in r]
+assert steps[0]["actor/kl_loss"] == 0 < steps[2]["actor/kl_loss"], [r["actor/kl_loss"] for r in steps]
+for r in steps:
+    assert r["grpo/zero_variance_groups"] == 0 and r["grpo/groups"] <= 4 <= r["grpo/drawn_groups"] <= 12, r
+P
 # What is published is an adapter.
 sf-shard verify run1/latest >/dev/null 2>err || { cat err; die verify; }
 sf-eval generate --target target --adapter run1/latest --questions held.jsonl --limit 1 >/dev/null 2>err ||
   { cat err; die generate; }
+# Ended inside of a rollout, by request and without warning: it is drawn again, and the bits are those of no stop.
+long=("${grpo[@]}" --set generate.max_new_tokens=120 --set generate.ignore_eos=true --set grpo.token_budget=4096
+  --set training.max_steps=4 --set grpo.eval_every=0 --set training.checkpoint_every=1)
+"${long[@]}" -o whole >/dev/null 2>err || { cat err; die whole; }
+reach() {  # reach STEP SIGNAL: the run goes on, and gets the signal in the rollout behind STEP
+  "${long[@]}" --resume auto -o ended >/dev/null 2>err &
+  local run=$! tries=0
+  until grep -q "\"step\":$1,.*\"acc\"" ended/metrics.jsonl 2>/dev/null; do
+    [ $((tries += 1)) -lt 2000 ] && kill -0 $run 2>/dev/null || { cat err; die "it never came to step $1"; }
+    sleep 0.05
+  done
+  sleep 0.2
+  kill -s "$2" $run
+  status=0
+  wait $run || status=$?
+}
+reach 1 TERM
+[ "$status" = 75 ] || { cat err; die "TERM in a rollout: $status"; }
+says "in a rollout that will be drawn again"
+reach 2 KILL
+"${long[@]}" --resume auto -o ended >/dev/null 2>err || { cat err; die "the end after both"; }
+[ "$(digest whole/latest)" = "$(digest ended/latest)" ] || die "ended in rollouts, it comes to other bits"
+for n in 1 2 3 4; do cmp whole/rollouts/step-$n.jsonl ended/rollouts/step-$n.jsonl || die "step $n: other responses"; done
 # Negative controls: an adapter that stays behind is refused with both digests; what is not sampled as it is trained too.
 SF_FAULT=gen.stale_adapter expect 76 "${grpo[@]}" --set training.max_steps=2 -o stale
 says "the sampler of rank 0 holds adapter 0 (" "the trainer published 1 ("

@@ -122,14 +122,19 @@ void hard_loss(const HardLoss& op, HardRow* out, size_t begin, size_t end) {
     const size_t label = static_cast<size_t>(op.label[row]);
     const float top = row_top(z, op.width), at_label = z[label];
     out[row].argmax = first_at(z, op.width, top);
-    Lanes total = splat(0.0f);
+    // Beyond `lowest` nothing is left of e^z; the product with it must not become 0 times infinity.
+    const Lanes zero = splat(0.0f), lowest = splat(-104.0f);
+    Lanes total = zero, moment = zero;
     spans(op.width, [&](size_t i, size_t n) {
-      const Lanes e = exp(take(z + i, n) - splat(top));
-      total = total + (n == kLanes ? e : keep(e, n, splat(0.0f)));
+      const Lanes below = take(z + i, n) - splat(top), e = exp(below), term = fma(e, max(below, lowest), moment);
+      total = total + (n == kLanes ? e : keep(e, n, zero));
+      moment = n == kLanes ? term : keep(term, n, moment);
       if (op.gradient) give(z + i, e, n);
     });
-    const float sum_of_all = sum(total);
-    out[row].lse = top + static_cast<float>(__builtin_log(static_cast<double>(sum_of_all)));
+    const float sum_of_all = sum(total),
+                log_of_all = static_cast<float>(__builtin_log(static_cast<double>(sum_of_all)));
+    out[row].lse = top + log_of_all;
+    out[row].entropy = log_of_all - sum(moment) / sum_of_all;
     out[row].nll = out[row].lse - at_label;
     out[row].loss = op.weight[row] * out[row].nll;
     if (!op.gradient) continue;

@@ -51,6 +51,7 @@ void label_loss(const LabelLoss& op, LabelRow* seen, const Parallel& parallel = 
 // Cross-entropy against one label a row: loss = weight * (log-sum-exp(z) - z[label]).
 struct HardRow {
   float loss = 0, nll = 0, lse = 0;  // nll: log-sum-exp(z) - z[label]; loss: weight * nll
+  float entropy = 0;                 // of softmax(z), in nats
   int32_t argmax = 0;                // the lowest index wins
 };
 struct HardLoss {

@@ -46,7 +46,7 @@ at::Tensor ids_of(int64_t rows, int64_t length, uint64_t seed) {
 }
 
 Tensors run(const arch::Decoder& decoder, const Tensors& weights, const at::Tensor& ids, const at::Tensor& positions,
-            const at::Tensor& mask = {}, std::span<const arch::Adapter> adapters = {}) {
+            const at::Tensor& mask = {}, std::span<const arch::Adapter> adapters = {}, const at::Tensor& off = {}) {
   Tensors boundaries{{"ids", ids}, {"positions", positions}};
   if (mask.defined()) boundaries["attention_mask"] = mask;
   for (const Segment& segment : decoder_segments(decoder, adapters)) {
@@ -57,6 +57,7 @@ Tensors run(const arch::Decoder& decoder, const Tensors& weights, const at::Tens
     }
     for (const std::string& name : segment.reads) read[name] = boundaries.at(name);
     if (mask.defined()) read["attention_mask"] = mask;
+    if (off.defined()) read["adapters_off"] = off;
     Tensors written = segment.forward(own, read);
     EXPECT_EQ(written.size(), segment.writes.size()) << segment.name;
     for (const std::string& name : segment.writes) boundaries[name] = written.at(name);
@@ -159,6 +160,25 @@ TEST(Adapters, GiveWhatTheMergedWeightsGive) {
   // Three layers of sums in another order, of logits of some units.
   EXPECT_LT(found.sub(wanted).abs().max().item<float>(), 1e-4f);
   EXPECT_GT(found.sub(plain).abs().max().item<float>(), 1e-1f);
+}
+
+// A reference policy is the model itself with its adapters off: no copy, no other arithmetic.
+TEST(Adapters, ThatAreOffAreNotThere) {
+  arch::Decoder d = small();
+  d.family = "qwen2_moe";
+  d.experts = {.count = 4, .chosen = 2, .width = 24, .shared_width = 16, .layers = {true, false, true}};
+  arch::Lora lora{.rank = 3, .alpha = 6, .targets = {{}, arch::kAllLinear}};
+  lora.parameters = {"experts.gate_up_proj", "experts.down_proj"};
+  const std::vector<arch::Adapter> adapters = arch::adapters_of(lora, arch::describe(d));
+  Tensors weights = weights_of(d);
+  for (const arch::Parameter& p : arch::parameters_of(adapters)) weights[p.name] = random(p.name, p.shape, 0.1f, 0);
+  const at::Tensor ids = ids_of(2, 9, 1), plain = run(d, weights, ids, counting(2, 9)).at("logits");
+  auto given = [&](int64_t off) {
+    const at::Tensor word = at::empty({1}, at::kLong).fill_(off);
+    return run(d, weights, ids, counting(2, 9), {}, adapters, word).at("logits");
+  };
+  EXPECT_EQ(worst(given(1), plain), 0);
+  EXPECT_GT(worst(given(0), plain), 1e-1);
 }
 
 // Nothing reads an adapted weight past its adapter.

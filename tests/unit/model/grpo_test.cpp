@@ -105,5 +105,39 @@ TEST(Grpo, HasTheGradientOfThePolicyLoss) {
   EXPECT_LT(worst(found, wanted), 1e-6);  // fp32 against fp64 behind the norm
 }
 
+TEST(Grpo, TellsTheEntropyOfTheTokensThatAreThere) {
+  Batch batch;
+  const PolicyForm form{.temperature = 0.8};
+  at::Tensor places = batch.in.at("labels").view({-1}).ge(0).nonzero().view({-1}).narrow(0, 0, 6);
+  at::Tensor states = batch.in.at("hidden.1").view({-1, kHidden}).index_select(0, places);
+  at::Tensor normed = ops::rms_norm(states, batch.parameters.at("model.norm.weight"), small().rms_eps);
+  at::Tensor log_p = at::log_softmax(
+      at::linear(normed, batch.parameters.at("lm_head.weight")).to(at::kDouble).div(form.temperature), 1);
+  const double wanted = log_p.exp().mul(log_p).sum().neg().item<double>();
+  EXPECT_NEAR(batch.run(form).at("sums").data_ptr<double>()[5], wanted, 1e-5);  // six fp32 sums of about 3
+}
+
+// A coefficient times KL, by autograd in fp64, for every estimator whose gradient is its value's.
+TEST(Grpo, AddsTheDistanceToAReference) {
+  for (const char* name : {"k1", "k2", "k3", "k3+"}) {
+    Batch batch;
+    batch.in["advantages"].zero_();  // nothing else is learned
+    batch.in["reference"] = random("reference", {7}, 0.3, -3.5, at::kDouble);
+    const PolicyForm form{.kl = rl::KlLoss{rl::kl_from_name(name), 0.7}};
+    const Tensors out = batch.run(form);
+    const at::Tensor log_probs = batch.log_probs(1), x = batch.in.at("reference").sub(log_probs);
+    const std::string form_name(name);
+    const at::Tensor value = form_name == "k1" ? x.neg() : form_name == "k2" ? x.mul(x).div(2) : x.exp().sub(x).sub(1);
+    const at::Tensor slopes = form_name == "k3+" ? x.mul(x).div(2) : value;
+    EXPECT_NEAR(out.at("sums").data_ptr<double>()[6], value.mul(batch.in.at("shares")).sum().item<double>(), 1e-5)
+        << name;
+    const at::Tensor hidden = batch.in.at("hidden.1");
+    const at::Tensor wanted = torch::autograd::grad({slopes.mul(batch.in.at("shares")).sum().mul(0.7)}, {hidden})[0];
+    const at::Tensor found = torch::autograd::grad({out.at("loss")}, {hidden})[0];
+    EXPECT_GT(wanted.abs().max().item<double>(), 1e-3) << name;
+    EXPECT_LT(worst(found, wanted), 1e-6) << name;
+  }
+}
+
 }  // namespace
 }  // namespace sf::model

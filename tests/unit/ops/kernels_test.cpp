@@ -431,6 +431,7 @@ TEST_P(Kernels, HardLossIsNearItsReferenceWhereverARowBegins) {
         EXPECT_NEAR(got[r].nll, want[r].nll, 2e-6);  // values of up to about 10
         EXPECT_NEAR(got[r].loss, want[r].loss, 1e-6);
         EXPECT_NEAR(got[r].lse, want[r].lse, 1e-6);
+        EXPECT_NEAR(got[r].entropy, want[r].entropy, 2e-6);  // of up to ln 77, a difference of two such sums
         EXPECT_EQ(got[r].argmax, want[r].argmax);
         expect_gradients_near(fast.data() + r * width, slow.data() + r * width, width, type);
       }
@@ -516,7 +517,7 @@ std::vector<float> everything() {
     hard.gradient = true, hard.type = type;
     std::vector<HardRow> judged(rows);
     hard_loss(hard, judged.data());
-    for (const HardRow& row : judged) keep({row.loss, row.lse});
+    for (const HardRow& row : judged) keep({row.loss, row.lse, row.entropy});
     keep(z);
     z = x;
     const std::vector<int64_t> teachers(rows, 1);

@@ -62,6 +62,7 @@ struct Wanted {
   std::vector<Response> given = responses();
   double rate = 0.01;
   std::map<std::string, at::Tensor> from = {};  // what trains; else drawn
+  double kl = 0;                                // weight of the distance to what the adapters are on
 };
 
 void load(engine::Engine& engine, const arch::Parameter& parameter, const Wanted& wanted) {
@@ -80,9 +81,14 @@ Trained run(GrpoOptions options, const Wanted& wanted = {}) {
   const std::vector<arch::Adapter> own = adapters();
   const arch::ModelSpec spec = arch::describe_training(small(), own);
   if (options.token_budget == 0) options.token_budget = 24;
+  model::PolicyForm form{.clip = {.high = 0.28}};
+  if (wanted.kl > 0) {
+    options.kl_coefficient = wanted.kl;
+    form.kl = rl::KlLoss{rl::kl_from_name("k2"), wanted.kl};
+  }
   Trained result;
   comm::run_threads(wanted.world, [&](comm::Group& group) {
-    engine::Engine engine(group, spec, model::grpo_segments(small(), own, {.clip = {.high = 0.28}}), {});
+    engine::Engine engine(group, spec, model::grpo_segments(small(), own, form), {});
     for (const arch::Parameter& parameter : spec.parameters) load(engine, parameter, wanted);
     GrpoTrainer trainer(engine, options);
     for (int step = 0; step < wanted.steps; ++step) {
@@ -139,6 +145,20 @@ TEST(GrpoTrainer, OnItsOwnPolicyClipsNothing) {
   EXPECT_NEAR(value(first, "actor/ppo_kl"), 0, 1e-6);  // padded micro-batches against single sequences
 }
 
+// One mini-batch a step: the update's own log-probabilities are those of the policy that answered, so that the pass
+// before it is not needed. Advantages alone weigh a token then; the two forms differ by how sequences are padded.
+TEST(GrpoTrainer, TakesOldLogProbabilitiesFromTheUpdateItself) {
+  const Trained own = run({.old = OldLogProbs::kUpdate}, {.steps = 1}), before = run({}, {.steps = 1});
+  const GrpoResult &found = own.steps[0], &wanted = before.steps[0];
+  const double norm = value(wanted, "actor/grad_norm");
+  EXPECT_NEAR(value(found, "actor/grad_norm"), norm, 1e-5 * norm);
+  EXPECT_EQ(value(found, "actor/ppo_kl"), 0);
+  for (const char* name : {"rollout_corr/k3_kl", "training/rollout_probs_diff_mean", "rollout_corr/training_ppl"})
+    EXPECT_NEAR(value(found, name), value(wanted, name), 1e-5 * std::abs(value(wanted, name))) << name;
+  for (int world : {2, 3, 5})
+    EXPECT_EQ(worst(own, run({.old = OldLogProbs::kUpdate}, {.world = world, .steps = 1})), 0) << world;
+}
+
 TEST(GrpoTrainer, MakesWhatWasRewardedLikelierAndAtARateOfNothingDoesNot) {
   std::vector<Response> right;
   for (const Response& r : responses())
@@ -158,6 +178,18 @@ TEST(GrpoTrainer, OfEqualScoresLearnsNothing) {
   const GrpoResult step = run({}, wanted).steps[0];
   EXPECT_EQ(value(step, "actor/grad_norm"), 0);
   EXPECT_EQ(value(step, "grpo/zero_variance_groups"), 3);
+}
+
+// Of equal scores nothing but the distance to the model without its adapters is learned: it shrinks.
+TEST(GrpoTrainer, WithADistanceInItsLossComesNearerToItsReference) {
+  Wanted wanted{.steps = 12, .rate = 0.003, .kl = 1};
+  for (Response& r : wanted.given) r.score = 1;
+  const Trained alone = run({}, wanted);
+  EXPECT_GT(value(alone.steps.front(), "actor/kl_loss"), 1e-3);
+  EXPECT_LT(value(alone.steps.back(), "actor/kl_loss"), 0.5 * value(alone.steps.front(), "actor/kl_loss"));
+  EXPECT_EQ(value(alone.steps.front(), "actor/kl_coef"), 1);
+  wanted.world = 2;
+  EXPECT_EQ(worst(alone, run({}, wanted)), 0);
 }
 
 TEST(GrpoTrainer, WithoutATokenLeftSkipsTheMiniBatch) {
