@@ -122,7 +122,7 @@ TEST(Grpo, AddsTheDistanceToAReference) {
   for (const char* name : {"k1", "k2", "k3", "k3+"}) {
     Batch batch;
     batch.in["advantages"].zero_();  // nothing else is learned
-    batch.in["reference"] = random("reference", {7}, 0.3, -3.5, at::kDouble);
+    batch.in["reference"] = batch.log_probs(1).detach().add(random("reference", {7}, 0.3, 0, at::kDouble));
     const PolicyForm form{.kl = rl::KlLoss{rl::kl_from_name(name), 0.7}};
     const Tensors out = batch.run(form);
     const at::Tensor log_probs = batch.log_probs(1), x = batch.in.at("reference").sub(log_probs);

@@ -60,7 +60,7 @@ TEST(RewardProgram, MaySayMoreThanPipesHoldBeforeItIsReadAndInAnyOrder) {
 TEST(RewardProgram, ThatEndsIsBegunAgainAndAskedForWhatItOwes) {
   const std::string two_lines = "head -n 2 | " + kScores;
   RewardProgram one = program(two_lines, 2);
-  EXPECT_EQ(one.judge(asks(5)).size(), 5u);
+  EXPECT_EQ(one.judge(asks(6)).size(), 6u);
   const std::string why = refusal(Exit::kUnavailable, two_lines, 1);
   EXPECT_NE(why.find("owes 1 of 5 answers; it was begun 2 times"), std::string::npos) << why;
   EXPECT_NE(refusal(Exit::kUnavailable, "exit 3").find("ended with 3, and owes 5 of 5"), std::string::npos);
