@@ -318,6 +318,7 @@ PlanRequest grpo_request(config::Settings& settings, const arch::Decoder& target
   arch::check_targets(lora, spec);
   const config::Apply sampler(settings, "every answer", "gen");
   GrpoShapes task{target, arch::adapters_of(lora, spec), apply_grpo(settings), 0};
+  apply_scores(settings, task.settings, false);
   task.longest = config::Apply(settings, "every prompt", "tool").whole("capture.max_length") +
                  sampler.whole("generate.max_new_tokens");
   SF_CHECK(task.longest <= task.settings.token_budget, Exit::kConfig,

@@ -20,23 +20,23 @@ def total(values):
 
 
 def sum_of_two(rng):
-    a, b = rng.randint(2, 30), rng.randint(2, 30)
+    a, b = rng.randint(2, 20), rng.randint(2, 20)
     return total([a, b]), f"What is {a} + {b}?", a + b
 
 
 def sum_of_three(rng):
-    a, b, c = (rng.randint(1, 10) for _ in range(3))
+    a, b, c = (rng.randint(1, 8) for _ in range(3))
     return total([a, b, c]), f"What is {a} + {b} + {c}?", a + b + c
 
 
 def difference(rng):
-    a, b = sorted((rng.randint(2, 30), rng.randint(2, 30)), reverse=True)
+    a, b = sorted((rng.randint(2, 20), rng.randint(2, 20)), reverse=True)
     return f"{a}-{b}", f"What is {a} - {b}?", a - b
 
 
 def sum_and_difference(rng):
-    a, b = rng.randint(2, 15), rng.randint(2, 10)
-    c = rng.randint(2, min(10, a + b - 1))
+    a, b = rng.randint(2, 9), rng.randint(2, 9)
+    c = rng.randint(1, min(6, a + b - 1))
     return f"{total([a, b])}-{c}", f"What is {a} + {b} - {c}?", a + b - c
 
 
@@ -47,7 +47,7 @@ def product(rng):
 
 def story_of_one_step(rng):
     name, things = rng.choice(NAMES), rng.choice(THINGS)
-    a, b = sorted((rng.randint(3, 20), rng.randint(2, 12)), reverse=True)
+    a, b = sorted((rng.randint(3, 15), rng.randint(2, 10)), reverse=True)
     if rng.random() < 0.5:
         return total([a, b]), f"{name} has {a} {things} and buys {b} more. How many {things} does {name} have now?", a + b
     return f"{a}-{b}", f"{name} has {a} {things} and gives away {b}. How many {things} does {name} have left?", a - b
@@ -56,11 +56,11 @@ def story_of_one_step(rng):
 def story_of_two_steps(rng):
     name, things = rng.choice(NAMES), rng.choice(THINGS)
     if rng.random() < 0.5:
-        a, b = rng.randint(3, 15), rng.randint(2, 10)
-        c = rng.randint(2, min(10, a + b - 1))
+        a, b = rng.randint(3, 10), rng.randint(2, 8)
+        c = rng.randint(2, min(6, a + b - 1))
         return (f"{total([a, b])}-{c}", f"{name} has {a} {things}, buys {b} more and then gives away {c}. "
                 f"How many {things} does {name} have now?", a + b - c)
-    a, b, c = rng.randint(2, 6), rng.randint(2, 6), rng.randint(1, 10)
+    a, b, c = rng.randint(2, 5), rng.randint(2, 5), rng.randint(1, 6)
     return (f"{min(a, b)}*{max(a, b)}+{c}", f"{name} has {a} boxes with {b} {things} each and {c} more {things}. "
             f"How many {things} does {name} have?", a * b + c)
 

@@ -30,7 +30,7 @@ stage() {
 
 train() {
   sf-train grpo -c "$here/rl.toml" "${more[@]}" --target target --adapter adapter0 --questions train.jsonl \
-    --held held.jsonl --rule gsm8k --ranks 2 --resume auto -o run >train.out
+    --held held.jsonl --rule regex --pattern '([0-9]+)\.?\s*\z' --ranks 2 --resume auto -o run >train.out
 }
 compare() { sf-eval compare run/held --against "step 0" >gain.txt; }
 
