@@ -27,7 +27,7 @@ void Cache::truncate(int64_t length) {
 
 void Cache::copy(const Cache& other) {
   at::AutoDispatchBelowADInplaceOrView no_gradients;
-  SF_ASSERT(other.length_ <= capacity_ && other.nodes() == 0);
+  SF_ASSERT(other.length_ <= capacity_ && other.nodes() == 0 && !recurs());
   storage_.narrow(3, 0, other.length_).copy_(other.storage_.narrow(3, 0, other.length_));
   length_ = other.length_;
   parents_.clear();

@@ -67,7 +67,7 @@ class Generation {
     const States states = target_.prefill(slot.cache, ids);
     stats_.prompt_tokens += slot.cache.length();
     const at::Tensor last = states.final_norm.narrow(0, states.final_norm.size(0) - 1, 1);
-    if (next_ == prompts_.size() || prompts_[next_].ids != ids) return last;
+    if (next_ == prompts_.size() || prompts_[next_].ids != ids || slot.cache.recurs()) return last;
     if (shared_.last.defined()) pool_.give(std::move(shared_.cache));
     shared_ = {&ids, last.clone(),
                pool_.take(slot.cache.length(), [&](int64_t) { return target_.make_cache(slot.cache.capacity()); })};
