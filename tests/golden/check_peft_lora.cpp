@@ -158,7 +158,7 @@ Outcome check(const Case& c) {
   return Checked(c).run();
 }
 
-const bool registered = add("peft_lora", check) && add("peft_lora_experts", check);
+const bool registered = add("peft_lora", check) && add("peft_lora_experts", check) && add("peft_lora_hybrid", check);
 
 }  // namespace
 }  // namespace sf::golden

@@ -21,10 +21,6 @@ std::map<std::string, Checker>& checkers() {
   return map;
 }
 
-// Kinds of later work; each becomes a checker when its mathematics is built.
-const std::map<std::string, std::string> kNotBuilt = {{"layer_ids", "DFlash layer ids"},
-                                                      {"peft_lora_hybrid", "LoRA of hybrid families"}};
-
 // The number of the present case that came nearest to its bound.
 struct Nearest {
   std::string what;
@@ -44,8 +40,6 @@ Outcome run(const Case& c) {
   std::string kind = c.json.get_string("kind", "");
   auto found = checkers().find(kind);
   if (found != checkers().end()) return found->second(c);
-  auto later = kNotBuilt.find(kind);
-  if (later != kNotBuilt.end()) return Outcome::not_run(later->second + " is not built yet");
   return Outcome::failed(fmt::format("unknown kind \"{}\"", kind));
 }
 
