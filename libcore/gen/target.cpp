@@ -133,10 +133,11 @@ void Target::adapt(const LiveAdapter& adapter) {
   at::AutoDispatchBelowADInplaceOrView no_gradients;
   size_t taken = 0;
   for (Block& block : blocks_) taken += block.adapt(adapter);
-  SF_CHECK(taken == adapter.size(), Exit::kConfig,
-           "{} of {} adapted parameters, of which the first is {}, are linear layers that decoding can adapt: experts "
-           "are not",
-           taken, adapter.size(), adapter.begin()->first);
+  SF_CHECK(
+      taken == adapter.size(), Exit::kConfig,
+      "{} of {} adapted parameters can be put on top of a target while it decodes: those of attention, delta nets and "
+      "MLPs can, those of experts, the shared one too, cannot; sf-shard merge makes one target of both",
+      taken, adapter.size());
 }
 
 at::Tensor Target::logits(const at::Tensor& final_norm) const {

@@ -98,6 +98,11 @@ std::unique_ptr<stream::DirSource> open_reused(const app::Invocation& invocation
 
 CaptureBytes capture_bytes(const arch::Decoder& decoder, const CaptureWish& wish, const CaptureShard& shard,
                            const CaptureLoad& load, int rank) {
+  SF_CHECK(
+      !shard.together() || decoder.delta.layers.empty(), Exit::kConfig,
+      "a target of the {} family cannot lie in shards over {} ranks: shard.backend = \"replicate\" gives each of them "
+      "a whole one, or start it on one rank",
+      decoder.family, shard.schedule.world);
   const arch::ModelSpec spec = arch::describe_states(decoder, wish.teacher);
   const plan::Schedule plan = plan::make_schedule(spec, spec.segments, shard.schedule);
   const uint64_t element = size_of(shard.schedule.compute);

@@ -22,7 +22,6 @@ void apply_batches(config::Settings& settings, GrpoSettings& grpo) {
            settings.origin("grpo.prompts"), grpo.mini_batch);
   grpo.dynamic_sampling = step.whole("grpo.dynamic_sampling");
   grpo.keep_rollouts = step.flag("grpo.keep_rollouts");
-  grpo.eval_every = step.whole("grpo.eval_every");
 }
 
 void apply_loss(config::Settings& settings, GrpoSettings& grpo) {

@@ -38,7 +38,7 @@ struct GrpoSettings {
   bool keep_rollouts = false;
 };
 // kConfig for values that exclude each other.
-GrpoSettings apply_grpo(config::Settings& settings);
+GrpoSettings apply_grpo(config::Settings& settings);  // all but the scores and eval_every
 // What a response is worth, by a rule or by a program.
 void apply_scores(config::Settings& settings, GrpoSettings& grpo, bool by_program);
 

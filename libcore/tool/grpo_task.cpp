@@ -49,6 +49,19 @@ void check_disjoint(const Asked& asked, const Asked& held) {
              "{}: question {} is trained on: what is held out must not be", question.origin, question.id);
 }
 
+// What shapes a run's samples and updates, where it is not the default: a run goes on under the same.
+std::string what_is_drawn(const config::Settings& settings) {
+  constexpr std::string_view kFree[] = {"grpo.eval_every", "grpo.keep_rollouts", "grpo.reward_deadline_s",
+                                        "grpo.reward_restarts", "generate.batch"};
+  std::string text;
+  for (const config::Key& key : config::schema()) {
+    const bool shapes = key.name.starts_with("grpo.") || key.name.starts_with("generate.");
+    if (!shapes || !settings.given(key.name) || std::ranges::find(kFree, key.name) != std::end(kFree)) continue;
+    text += ", " + key.name + "=" + settings.shown(key.name);
+  }
+  return text;
+}
+
 void describe(app::Invocation& invocation, GrpoTask& task) {
   stream::Contract& contract = task.contract;
   contract.algorithm = "grpo";
@@ -65,6 +78,8 @@ void describe(app::Invocation& invocation, GrpoTask& task) {
   contract.order_seed = task.order_seed;
   contract.mask_rule = task.rule.name();
   if (task.reward) contract.mask_rule += ", scores of " + *task.reward;
+  if (task.held) contract.mask_rule += ", held out " + task.held->exam.book.digest().substr(0, 16);
+  contract.mask_rule += what_is_drawn(invocation.settings());
 }
 
 void measure(const config::Settings& settings, GrpoTask& task) {
@@ -107,6 +122,7 @@ GrpoTask open_grpo(app::Invocation& invocation) {
     config::Settings said = settings;  // of the questions already
     task.held = asked_in(invocation, said, invocation.get("held"), task);
     check_disjoint(task.asked, *task.held);
+    task.settings.eval_every = config::Apply(settings, "every step", "run").whole("grpo.eval_every");
   } else {
     config::Apply(settings, "0 evaluations (there is no --held)", "run").nothing("grpo.eval_every");
   }

@@ -54,6 +54,11 @@ void try_change(const PlanReport& report, config::Settings settings, const Chang
   }
 }
 
+// Of a rank, where all of them share a host.
+uint64_t share(const plan::TableCost& cost, int world) {
+  return cost.peak + cost.host / static_cast<uint64_t>(world);
+}
+
 // What is at rest and what is gathered of a table, against the way it lives now.
 void try_residencies(const PlanReport& report, std::vector<Advice>& advice) {
   int rank = report.fullest_rank(), world = report.request.options.world;
@@ -62,7 +67,7 @@ void try_residencies(const PlanReport& report, std::vector<Advice>& advice) {
     for (plan::Residency residency : plan::kResidencies) {
       if (residency == row.now || !plan::misfit(row.table, residency).empty()) continue;
       plan::TableCost cost = plan::cost_of(row.use, residency, rank, world);
-      uint64_t before = now.peak + now.host, after = cost.peak + cost.host / static_cast<uint64_t>(world);
+      uint64_t before = share(now, world), after = share(cost, world);
       if (after >= before) continue;
       uint64_t then = fullest(report) - (before - after);
       advice.push_back({fmt::format("residency {} of {}", plan::name_of(residency), row.table.parameter), then,

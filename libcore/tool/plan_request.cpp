@@ -263,12 +263,15 @@ void set_target_work(PlanRequest& request, const arch::Decoder& model, const std
 }
 
 // What a run of [planned] divides a sampler's bytes by.
-uint64_t apply_planned(config::Settings& settings) {
+uint64_t apply_planned(config::Settings& settings, int world) {
   const config::Apply sampler(settings, "the sampler (planned: no run does it yet)", "tool");
   for (const char* key : {"planned.device_graphs", "planned.sampler_draft", "planned.sampler_draft_tokens"})
     if (settings.given(key))
       settings.applied(key, settings.shown(key), "the sampler (planned: no run does it yet)", "tool");
-  return static_cast<uint64_t>(settings.given("planned.sampler_ranks") ? sampler.whole("planned.sampler_ranks") : 1);
+  const int64_t ranks = settings.given("planned.sampler_ranks") ? sampler.whole("planned.sampler_ranks") : 1;
+  SF_CHECK(world % ranks == 0, Exit::kConfig, "planned.sampler_ranks = {} ({}) does not divide {} ranks", ranks,
+           settings.origin("planned.sampler_ranks"), world);
+  return static_cast<uint64_t>(ranks);
 }
 
 }  // namespace
@@ -302,7 +305,7 @@ PlanRequest grpo_request(config::Settings& settings, const GrpoShapes& task, int
   request.load.input_bytes = 7 * tensor_bytes(request.rows * request.width, Dtype::kI64) + plan::kAlign;
   const Dtype compute = *dtype_from_config(settings.get_string("target.compute_dtype"));
   request.load.constant_bytes = plan::rotary_bytes(model.rotary_dims(), request.width);
-  request.load.sampler_bytes = sampler_bytes(settings, task, request.options, compute) / apply_planned(settings);
+  request.load.sampler_bytes = sampler_bytes(settings, task, request.options, compute) / apply_planned(settings, world);
   set_target_work(request, model, adapters);
   return request;
 }
@@ -327,7 +330,8 @@ PlanRequest grpo_request(config::Settings& settings, const arch::Decoder& target
   sampler.whole("generate.batch"), sampler.word("target.compute_dtype");
   const config::Apply drawn(settings, "0 answers (a plan draws none)", "gen");
   for (const std::string& key : settings.unapplied())
-    if (key.starts_with("generate.") || key.starts_with("eval.") || key == "lora.seed") drawn.nothing(key);
+    if (key.starts_with("generate.") || key.starts_with("eval.") || key == "lora.seed" || key == "grpo.eval_every")
+      drawn.nothing(key);
   return grpo_request(settings, task, world);
 }
 

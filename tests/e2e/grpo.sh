@@ -168,11 +168,23 @@ sys.exit(not [r for r in rows if "acc" in r][-1]["training/rollout_probs_diff_me
   die "the fault switch gen.ignore_adapter turned nothing red"
 expect 78 "${grpo[@]}" --set generate.temperature=0 -o never
 says "all responses to a prompt would be equal"
+# What no evaluation reads is said; a run goes on under the settings and questions that it began with.
+expect 78 sf-train grpo -c rl.toml --target target --adapter adapter0 --questions train.jsonl --rule regex --pattern e \
+  --set grpo.eval_every=2 -o never
+says "grpo.eval_every=2 to 0 evaluations (there is no --held)"
+expect 76 "${grpo[@]}" --resume auto --set grpo.clip_high=0.5 -o run1
+says "grpo.clip_high=0.5"
+head -n 2 held.jsonl >other.jsonl
+expect 76 sf-train grpo -c rl.toml --target target --adapter adapter0 --questions train.jsonl --held other.jsonl \
+  --rule regex --pattern $'^\xef\xbf\xbd' --set engine.threads=1 --resume auto -o run1
+says "held out"
 # A recipe may say what is work to come: a plan says so too, a run refuses it.
-expect 0 "${grpo[@]}" --set planned.sampler_ranks=2 --plan -o never
+expect 0 "${grpo[@]}" --set planned.sampler_ranks=2 --ranks 2 --plan -o never
 says "planned.sampler_ranks=2 to the sampler (planned: no run does it yet)"
 expect 78 "${grpo[@]}" --set planned.sampler_ranks=2 -o never
 says "planned.sampler_ranks" "is work to come"
+expect 78 "${grpo[@]}" --set planned.sampler_ranks=3 --ranks 2 --plan -o never
+says "planned.sampler_ranks = 3" "does not divide 2 ranks"
 expect 65 sf-train grpo -c rl.toml --target target --adapter adapter0 --questions train.jsonl --held train.jsonl \
   --rule regex --pattern e -o never
 says "is trained on: what is held out must not be"

@@ -45,3 +45,8 @@ sf-init draft eagle3 --target qwen3_next --draft-vocab 64 --data chats.jsonl -o 
 sf-capture features -c run.toml --target qwen3_next --draft draft0 --data chats.jsonl -o features >/dev/null 2>err || { cat err; die features; }
 sf-train eagle3 -c run.toml --draft draft0 --from features -o eagle >/dev/null 2>err || { cat err; die eagle3; }
 sf-eval accept --target qwen3_next --draft eagle/latest --prompts chats.jsonl --limit 3 --set generate.max_new_tokens=12 >out 2>err || { cat err; die accept; }
+# Ranks that share a target cannot share these; the plan says so as the run does.
+for plan in "" --plan; do
+  expect 78 sf-capture features -c run.toml --target qwen3_next --draft draft0 --data chats.jsonl --ranks 2 $plan -o never
+  says "cannot lie in shards over 2 ranks" "replicate"
+done
