@@ -69,13 +69,17 @@ KINDS = {"sum-2": sum_of_two, "sum-3": sum_of_three, "difference-2": difference,
          "product": product, "story-1": story_of_one_step, "story-2": story_of_two_steps}
 
 
+# Of twelve questions, how many are of each kind: most ask for one step of arithmetic.
+OF_TWELVE = {"sum-2": 2, "sum-3": 1, "difference-2": 2, "difference-3": 1, "product": 2, "story-1": 3, "story-2": 1}
+
+
 def is_held(asked):
     return int(hashlib.sha256(asked.encode()).hexdigest(), 16) % 5 == 0
 
 
 def questions(held, count, rng):
-    """Rows, all kinds as often while there are enough of them, each with the sum that it asks for."""
-    seen, rows, kinds = set(), [], list(KINDS)
+    """Rows, kinds as often as OF_TWELVE says while there are enough of them, each with the sum that it asks for."""
+    seen, rows, kinds = set(), [], [kind for kind, count in OF_TWELVE.items() for _ in range(count)]
     while len(rows) < count:
         kind = kinds[len(rows) % len(kinds)]
         for _ in range(10000):
@@ -83,7 +87,7 @@ def questions(held, count, rng):
             if is_held(asked) == held and text not in seen:
                 break
         else:  # there are no more of this kind
-            kinds.remove(kind)
+            kinds = [other for other in kinds if other != kind]
             continue
         seen.add(text)
         rows.append(({"id": f"{kind}-{len(rows)}", "question": text, "answer": str(answer)}, asked))
