@@ -53,17 +53,21 @@ fi
 tiny_chats 600 many.jsonl
 many=(sf-capture features -c run.toml --target target --draft draft0 --data many.jsonl)
 "${many[@]}" -o undisturbed >/dev/null 2>&1
-rank_of() { pgrep -P "$1" | sed -n "$2p"; }  # rank_of SUPERVISOR NTH
-grown() { for _ in $(seq 2000); do [ "$(stat -c %s "$1".partial/rows-1-*.frames 2>/dev/null | tail -n 1 || echo 0)" -gt 20000 ] && return; sleep 0.01; done; }
+rank_of() { # rank_of SUPERVISOR NTH: once it is there
+  for _ in $(seq 2000); do pgrep -P "$1" | sed -n "$2p" | grep . && return; sleep 0.01; done
+}
+kept() { { cat "$1".partial/rows-*.frames 2>/dev/null || true; } | wc -c; } # bytes of rows
+grown() { for _ in $(seq 2000); do [ "$(kept "$1")" -gt $(($2 + 20000)) ] && return; sleep 0.01; done; } # grown OUT FROM
 for nth in 2 1; do
+  before=$(kept cut)
   "${many[@]}" --ranks 2 -o cut >/dev/null 2>err & pid=$!
-  grown cut
+  grown cut "$before"
   kill -KILL "$(rank_of $pid $nth)"; got=0; wait $pid || got=$?
   [ $got = 69 ] && grep -q "rank $((nth - 1))" err || { cat err; die "rank $((nth - 1)) killed: ended with $got"; }
 done
 expect 0 "${many[@]}" --ranks 3 -o cut; same_rows undisturbed cut
 "${many[@]}" --ranks 2 -o stopped >/dev/null 2>err & pid=$!
-grown stopped; kill -TERM $pid; got=0; wait $pid || got=$?
+grown stopped 0; kill -TERM $pid; got=0; wait $pid || got=$?
 [ $got = 75 ] && grep -q "stopped; .* of 600 rows are kept" err || { cat err; die "TERM to two ranks: ended with $got"; }
 expect 0 "${many[@]}" -o stopped; same_rows undisturbed stopped
 "${capture[@]}" --ranks 2 --handle-file handle.json >/dev/null 2>cap.err & pid=$!
