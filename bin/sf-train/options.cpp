@@ -3,9 +3,20 @@
 #include "tool/plan_compute.h"
 
 using sf::app::Command;
+using sf::app::Option;
 using sf::app::Verb;
 
 namespace {
+
+// Of every verb.
+const Option kOutput = {.name = "output",
+                        .value = "DIR",
+                        .help = "directory of the run; its checkpoints and metrics",
+                        .required = true,
+                        .letter = 'o'};
+const Option kResume = {.name = "resume",
+                        .value = "auto|none|PATH",
+                        .help = "go on from the newest checkpoint of the run (auto), or from PATH; default none"};
 
 // The drafts differ in name, purpose and entry; their options are one table.
 Verb draft(const char* name, const char* purpose, const char* entry, std::vector<std::string> examples) {
@@ -21,15 +32,9 @@ Verb draft(const char* name, const char* purpose, const char* entry, std::vector
                        "producer",
                    .required = true,
                    .repeatable = true},
-                  {.name = "output",
-                   .value = "DIR",
-                   .help = "directory of the run; its checkpoints and metrics",
-                   .required = true,
-                   .letter = 'o'},
+                  kOutput,
                   {.name = "target", .value = "DIR", .help = "target checkpoint; default: the one the features name"},
-                  {.name = "resume",
-                   .value = "auto|none|PATH",
-                   .help = "go on from the newest checkpoint of the run (auto), or from PATH; default none"},
+                  kResume,
                   {.name = "tee", .value = "DIR", .help = "keep what was streamed as a directory of features"},
                   {.name = "host-resident",
                    .value = "PATTERN",
@@ -62,14 +67,8 @@ Verb sft() {
                   {.name = "adapter",
                    .value = "DIR",
                    .help = "LoRA adapter to start from, ours or PEFT's: it trains alone, the target is frozen"},
-                  {.name = "output",
-                   .value = "DIR",
-                   .help = "directory of the run; its checkpoints and metrics",
-                   .required = true,
-                   .letter = 'o'},
-                  {.name = "resume",
-                   .value = "auto|none|PATH",
-                   .help = "go on from the newest checkpoint of the run (auto), or from PATH; default none"}},
+                  kOutput,
+                  kResume},
       .settings = {"training", "engine", "comm", "shard", "capture.max_length", "capture.mask_rule", "data"},
       .plan = sf::tool::train_sft_plan,
       .tensor_entry = "sf_train_sft",
@@ -102,14 +101,8 @@ Verb grpo() {
            {.name = "last-number", .help = "rule aime-v1: the last number where nothing states an answer"},
            {.name = "allow-unfinished", .help = "rules aime-v1, math: judge thinking that never ended"},
            {.name = "reward", .value = "COMMAND", .help = "program whose scores count, JSON Lines in and out"},
-           {.name = "output",
-            .value = "DIR",
-            .help = "directory of the run; its checkpoints and metrics",
-            .required = true,
-            .letter = 'o'},
-           {.name = "resume",
-            .value = "auto|none|PATH",
-            .help = "go on from the newest checkpoint of the run (auto), or from PATH; default none"}},
+           kOutput,
+           kResume},
       .settings = {"training", "grpo", "engine", "comm", "shard", "generate", "eval.system", "eval.prompt",
                    "eval.thinking", "eval.samples", "target.compute_dtype", "data", "planned"},
       .plan = sf::tool::train_grpo_plan,

@@ -2,30 +2,14 @@
 #include "sf_kernels/rows.h"
 
 #include <cmath>
-#include <cstring>
 #include <vector>
 
+#include "elements.h"
 #include "sf_kernels/loss.h"
-#include "sf_kernels/optimizer.h"
 
 namespace sf::kernels::reference {
 
 namespace {
-
-float get(Type type, const void* p, size_t i) {
-  if (type == Type::kF32) return static_cast<const float*>(p)[i];
-  const uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t*>(p)[i]) << 16;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-
-void put(Type type, void* p, size_t i, float value) {
-  if (type == Type::kF32)
-    static_cast<float*>(p)[i] = value;
-  else
-    to_bf16(&value, static_cast<uint16_t*>(p) + i, 1);
-}
 
 float rounded(Type type, float value) {
   float out = 0;

@@ -162,17 +162,28 @@ TEST(Adapters, GiveWhatTheMergedWeightsGive) {
   EXPECT_GT(found.sub(plain).abs().max().item<float>(), 1e-1f);
 }
 
+// A small model of experts with an adapter, not zero, on everything that can have one.
+struct AdaptedEverywhere {
+  arch::Decoder d = small();
+  std::vector<arch::Adapter> adapters;
+  Tensors weights;
+  at::Tensor ids = ids_of(2, 9, 1), plain;
+
+  AdaptedEverywhere() {
+    d.family = "qwen2_moe";
+    d.experts = {.count = 4, .chosen = 2, .width = 24, .shared_width = 16, .layers = {true, false, true}};
+    arch::Lora lora{.rank = 3, .alpha = 6, .targets = {{}, arch::kAllLinear}};
+    lora.parameters = {"experts.gate_up_proj", "experts.down_proj"};
+    adapters = arch::adapters_of(lora, arch::describe(d));
+    weights = weights_of(d);
+    for (const arch::Parameter& p : arch::parameters_of(adapters)) weights[p.name] = random(p.name, p.shape, 0.1f, 0);
+    plain = run(d, weights, ids, counting(2, 9)).at("logits");
+  }
+};
+
 // A reference policy is the model itself with its adapters off: no copy, no other arithmetic.
 TEST(Adapters, ThatAreOffAreNotThere) {
-  arch::Decoder d = small();
-  d.family = "qwen2_moe";
-  d.experts = {.count = 4, .chosen = 2, .width = 24, .shared_width = 16, .layers = {true, false, true}};
-  arch::Lora lora{.rank = 3, .alpha = 6, .targets = {{}, arch::kAllLinear}};
-  lora.parameters = {"experts.gate_up_proj", "experts.down_proj"};
-  const std::vector<arch::Adapter> adapters = arch::adapters_of(lora, arch::describe(d));
-  Tensors weights = weights_of(d);
-  for (const arch::Parameter& p : arch::parameters_of(adapters)) weights[p.name] = random(p.name, p.shape, 0.1f, 0);
-  const at::Tensor ids = ids_of(2, 9, 1), plain = run(d, weights, ids, counting(2, 9)).at("logits");
+  const auto& [d, adapters, weights, ids, plain] = AdaptedEverywhere();
   auto given = [&](int64_t off) {
     const at::Tensor word = at::empty({1}, at::kLong).fill_(off);
     return run(d, weights, ids, counting(2, 9), {}, adapters, word).at("logits");
@@ -183,15 +194,7 @@ TEST(Adapters, ThatAreOffAreNotThere) {
 
 // Nothing reads an adapted weight past its adapter.
 TEST(Adapters, EachAloneChangesWhatTheModelGives) {
-  arch::Decoder d = small();
-  d.family = "qwen2_moe";
-  d.experts = {.count = 4, .chosen = 2, .width = 24, .shared_width = 16, .layers = {true, false, true}};
-  arch::Lora lora{.rank = 3, .alpha = 6, .targets = {{}, arch::kAllLinear}};
-  lora.parameters = {"experts.gate_up_proj", "experts.down_proj"};
-  const std::vector<arch::Adapter> adapters = arch::adapters_of(lora, arch::describe(d));
-  Tensors weights = weights_of(d);
-  for (const arch::Parameter& p : arch::parameters_of(adapters)) weights[p.name] = random(p.name, p.shape, 0.1f, 0);
-  const at::Tensor ids = ids_of(2, 9, 1), plain = run(d, weights, ids, counting(2, 9)).at("logits");
+  const auto& [d, adapters, weights, ids, plain] = AdaptedEverywhere();
   ASSERT_EQ(adapters.size(), 2u * (4 + 2 + 3 + 1) + 7);
   for (const arch::Adapter& adapter : adapters) {
     const at::Tensor found = run(d, weights, ids, counting(2, 9), {}, std::span(&adapter, 1)).at("logits");
