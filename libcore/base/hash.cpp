@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 #include <xxhash.h>
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>
+#endif
 
 #include "base/error.h"
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -17,11 +18,16 @@
 #include "ckpt/buffers.h"
 #include "gen/scores.h"
 #include "gen/segments.h"
+#include "ops/parallel.h"
 
 namespace sf::gen {
 namespace {
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+std::string layer_prefix(size_t i) {
+  return "model.layers." + std::to_string(i) + ".";
+}
 
 }  // namespace
 
@@ -41,14 +47,27 @@ Target::Target(const arch::Decoder& decoder, const Weights& weights)
       rotary_(std::make_shared<model::Rotary>(decoder.rope, decoder.rotary_dims(), decoder.max_positions)) {
   const arch::Decoder& d = decoder_;
   SF_CHECK(d.wide.streams == 1, Exit::kConfig, "answers of the {} family cannot be generated", d.family);
-  table_ = weights.get(kEmbedding, {d.vocab, d.hidden});
+  std::vector<std::optional<Block>> blocks(static_cast<size_t>(d.layers));
+  // Reading, hashing and packing a block keeps one core busy: blocks, and the vocabulary's tables, side by side.
+  ops::parallel()(blocks.size() + 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      if (i == 0)
+        load_vocabulary(weights);
+      else
+        blocks[i - 1].emplace(weights, layer_prefix(i - 1), block_shape(d, static_cast<int64_t>(i - 1)));
+    }
+  });
   for (int64_t i = 0; i < d.layers; ++i) {
-    const std::string prefix = "model.layers." + std::to_string(i) + ".";
-    input_norms_.push_back(weights.get(prefix + "input_layernorm.weight", {d.hidden}));
-    blocks_.emplace_back(weights, prefix, block_shape(d, i));
+    blocks_.push_back(std::move(*blocks[static_cast<size_t>(i)]));
+    input_norms_.push_back(weights.get(layer_prefix(static_cast<size_t>(i)) + "input_layernorm.weight", {d.hidden}));
     places_.push_back(d.recurs(i) ? recurrent_++ : attending_++);
   }
   final_norm_ = weights.get("model.norm.weight", {d.hidden});
+}
+
+void Target::load_vocabulary(const Weights& weights) {
+  const arch::Decoder& d = decoder_;
+  table_ = weights.get(kEmbedding, {d.vocab, d.hidden});
   head_ = d.tied ? ops::PackedLinear::pack(table_.to(scalar_type(compute_)), compute_)
                  : weights.pack(std::array<std::string, 1>{"lm_head.weight"}, std::array{d.vocab}, d.hidden);
 }

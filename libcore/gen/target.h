@@ -59,6 +59,8 @@ class Target {
   void adapt(const LiveAdapter& adapter);
 
  private:
+  void load_vocabulary(const Weights& weights);
+
   arch::Decoder decoder_;
   Dtype compute_;
   std::shared_ptr<const model::Rotary> rotary_;
