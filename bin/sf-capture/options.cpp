@@ -57,7 +57,7 @@ Verb regenerate() {
       .purpose = "let the target answer prompts: the chats a draft must learn",
       .examples = {"sf-capture regenerate --target target --prompts demo/prompts.jsonl -o chats.jsonl",
                    "sf-capture regenerate --target target --prompts demo/prompts.jsonl --limit 8 "
-                   "--set generate.max_new_tokens=64 -o few.jsonl"},
+                   "--set generate.max_new_tokens=64 --ranks 2 -o few.jsonl"},
       .options = {{.name = "target", .value = "DIR", .help = "target checkpoint", .required = true},
                   {.name = "prompts", .value = "FILE", .help = "prompts, JSON Lines", .required = true},
                   {.name = "output",
@@ -66,9 +66,10 @@ Verb regenerate() {
                    .required = true,
                    .letter = 'o'},
                   {.name = "limit", .value = "N", .help = "only the first N prompts"}},
-      .settings = {"target", "generate"},
+      .settings = {"target", "generate", "comm"},
       .plan = sf::tool::answers_plan,
       .tensor_entry = "sf_capture_regenerate",
+      .ranks = true,
   };
 }
 

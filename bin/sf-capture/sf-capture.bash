@@ -34,13 +34,14 @@ _sf_capture() {
         --prompts) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         -o|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --limit) COMPREPLY=(); return ;;
+        --ranks) COMPREPLY=(); return ;;
         -c|--config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --set) COMPREPLY=($(compgen -W 'target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.stop_ids= generate.ignore_eos=' -- "$cur")); return ;;
+        --set) COMPREPLY=($(compgen -W 'comm.group= comm.interface= comm.meet= comm.join_deadline_s= target.compute_dtype= target.threads= generate.max_new_tokens= generate.batch= generate.temperature= generate.top_k= generate.top_p= generate.min_p= generate.repetition_penalty= generate.seed= generate.stop= generate.stop_ids= generate.ignore_eos=' -- "$cur")); return ;;
         --format) COMPREPLY=($(compgen -W 'text json' -- "$cur")); return ;;
         --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$cur")); return ;;
         --completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
       esac
-      options='--target --prompts --output --limit --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
+      options='--target --prompts --output --limit --ranks --config --set --print-config --plan --format --progress --quiet --verbose --help --version --build-info --completion'
       ;;
     inspect)
       case $prev in

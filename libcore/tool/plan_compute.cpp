@@ -211,7 +211,10 @@ int capture_features_plan(app::Invocation& invocation) {
 int answers_plan(app::Invocation& invocation) {
   refuse_existing(invocation.get("output"));
   require_place_for(invocation.get("output"));
-  return show_answers(invocation, count_answers(invocation, true));
+  apply_comm(invocation.settings(), invocation.ranks());
+  Answers answers = count_answers(invocation, true);
+  answers.record.set("ranks", int64_t{invocation.ranks().world});
+  return show_answers(invocation, answers);
 }
 
 namespace {
@@ -235,6 +238,7 @@ void check_generate(app::Invocation& invocation, const Exam& exam, const ckpt::C
 }  // namespace
 
 int generate_plan(app::Invocation& invocation) {
+  apply_comm(invocation.settings(), invocation.ranks());
   ckpt::Checkpoint target = ckpt::Checkpoint::open(invocation.get("target"));
   const TargetBytes bytes = target_bytes(invocation, target);
   const Exam exam = read_exam(invocation, false);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# sf-capture over several ranks: the bits of one rank, a share of the target on each, every ending agreed.
+# sf-capture over several ranks: the bits of one rank, a share of the target (or of the answers) on each, every ending agreed.
 . "$(dirname "$0")/lib.sh"
 tiny_setup
 capture=(sf-capture features -c run.toml --target target --draft draft0 --data chats.jsonl)
@@ -79,6 +79,29 @@ rm -f handle.json
 for _ in $(seq 2000); do [ -e handle.json ] && break; sleep 0.01; done
 kill -TERM $pid; got=0; wait $pid || got=$?
 [ $got = 75 ] && [ ! -e handle.json ] || { cat cap.err; die "TERM to two ranks before a trainer joined ended with $got"; }
+
+# Answers: ranks share the prompts and write the bytes of one; after a kill or a request to stop any number goes on.
+again=(sf-capture regenerate --target target --prompts chats.jsonl --set generate.max_new_tokens=48 --set generate.temperature=0.8 --set generate.batch=2)
+answers() { cat "$1".partial.1 2>/dev/null | grep -c input_ids; } # of the second rank
+expect 0 "${again[@]}" -o said
+for ranks in 2 3; do
+  expect 0 "${again[@]}" --ranks $ranks -o said$ranks; says "30 answers by $ranks ranks (0 found already)"
+  cmp said said$ranks && [ "$(cat out)" = said$ranks ] && [ "$(ls said$ranks*)" = said$ranks ] || { ls; die "$ranks ranks give other answers"; }
+done
+for end in KILL:69 TERM:75; do
+  told=told-${end%:*}
+  "${again[@]}" --ranks 2 -o "$told" >/dev/null 2>err & pid=$!
+  for _ in $(seq 2000); do [ "$(answers "$told")" -ge 2 ] && break; sleep 0.005; done
+  if [ $end = KILL:69 ]; then victim=$(rank_of $pid 2); else victim=$pid; fi
+  kill -"${end%:*}" "$victim"; got=0; wait $pid || got=$?
+  [ $got = "${end#*:}" ] && [ -e "$told.partial" ] && [ ! -e "$told" ] || { cat err; ls; die "$end: regenerate of two ranks ended with $got"; }
+  for how in --plan ''; do expect 76 "${again[@]}" --set generate.temperature=0.7 --ranks 2 $how -o "$told"; says "was begun with other settings"; done
+  expect 0 "${again[@]}" --ranks 3 -o "$told"
+  grep -Eq '\(([2-9]|[12][0-9]) found already' err || { cat err; die "what two ranks had finished was made again"; }
+  cmp said "$told" && [ "$(ls "$told"*)" = "$told" ] || { ls; die "$end: the answers are others"; }
+done
+expect 0 "${again[@]}" --ranks 2 --plan --format json -o planned-answers
+[ "$(python3 -c 'import json; print(json.load(open("out"))["ranks"])')" = 2 ] || { cat out; die "the plan of answers by two ranks"; }
 
 # What ranks cannot share is refused, by plan and run.
 for how in --plan ''; do
