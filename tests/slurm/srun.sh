@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Two nodes, two ranks: the bits of --ranks 2; a killed rank ends the other with 69; the examples resume and fill an array.
+# Two nodes, two ranks: the bits of --ranks 2; a killed rank ends the other with 69; a capture of two tasks is that of one
+# process; the examples resume and fill an array.
 . "$(dirname "$0")/lib.sh"
 export MASTER_ADDR=127.0.0.1 # the nodes' names have no address: both are this host
 tiny_setup
@@ -42,6 +43,22 @@ wait $step || got=$?
 [ "$got" = 137 ] || { cat err; die "srun ended with $got, not 137"; }
 [ "$(cat status.0 status.1 | xargs)" = "69 137" ] || { cat err; die "ranks ended with $(cat status.0 status.1 | xargs)"; }
 says "rank 1 (pid $(cat pid.1)) died" 'rank 0 waits in'
+
+# A capture of two tasks, each with its part of the target: the rows and the stream of one process.
+capture() { srun -N2 -n2 sf-capture features -c run.toml --target target --draft draft0 --data chats.jsonl --set "comm.group=\"$1\"" "${@:2}"; }
+rows_of() { sf-capture inspect "$1" --rows | grep '^position'; }
+for group in gloo auto; do
+  expect 0 capture $group -v -o "by-$group"
+  says "self-test: 2 rows, " 'memory of rank 1, MiB: at rest'
+  [ "$(ls "by-$group"/rows-*.frames | wc -l)" = 2 ] || die "two tasks did not both write"
+  diff <(rows_of features) <(rows_of "by-$group") >diff.out || { head -n 4 diff.out; die "two tasks capture other rows ($group)"; }
+done
+capture gloo --handle-file two.handle >/dev/null 2>cap.err & two=$!
+expect 0 sf-train eagle3 -c run.toml --draft draft0 --from two.handle --ranks 2 -o streamed
+got=0
+wait $two || got=$?
+[ "$got" = 0 ] && grep -q "every trainer rank said BYE" cap.err || { cat cap.err; die "the capture of two tasks ended with $got"; }
+same streamed
 
 # The example: its first start is killed, its second goes on and ends well.
 cp "$here/../../man/examples/slurm/train.sbatch" .
