@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed against the peers, interleaved, medians: capture and decoding against transformers, tokenizing against tokenizers.
 
-usage: run.py --build BUILD [--part inference,capture,invariance,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score,stream] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
+usage: run.py --build BUILD [--part inference,capture,invariance,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score,stream,hybrid] [--repeat N] [--out FILE]   (run by ./dev bench with the peers' Python)
 """
 import argparse
 import json
@@ -19,6 +19,7 @@ import collectives
 import drafts
 import families
 import fsdp2
+import hybrid
 import invariance
 import score
 import stream
@@ -162,13 +163,13 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--part", default="inference,capture,invariance,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score,stream", help="which parts, with commas between")
+    parser.add_argument("--part", default="inference,capture,invariance,collectives,fsdp2,loading,drafts,families,tables,checkpoints,score,stream,hybrid", help="which parts, with commas between")
     parser.add_argument("--shapes", default="A,B,C,A2048,B2048", help="of the part fsdp2")
-    parser.add_argument("--pairs", type=int, default=3, help="of the parts fsdp2, drafts and collectives")
+    parser.add_argument("--pairs", type=int, default=3, help="of the parts fsdp2, drafts, hybrid and collectives")
     parser.add_argument("--rows", type=int, default=64, help="of features in the part tables; a step takes 32")
     parser.add_argument("--length", type=int, default=64, help="tokens of a row in the part tables")
     parser.add_argument("--algorithms", default=",".join(tables.ALGORITHMS), help="of the part tables, with commas between")
-    parser.add_argument("--steps", type=int, default=6, help="of a run in the parts fsdp2 and drafts")
+    parser.add_argument("--steps", type=int, default=6, help="of a run in the parts fsdp2, drafts and hybrid")
     parser.add_argument("--minutes", type=float, default=3, help="that each family trains in the part families")
     parser.add_argument("--held", type=int, default=24, help="prompts of the part families")
     parser.add_argument("--chats", type=pathlib.Path, help="the target's answers for the part families; default: made anew")
@@ -210,6 +211,8 @@ def main():
             checkpoints.bench(a, work, rows)
         if "stream" in a.part.split(","):
             stream.bench(a, rows)
+        if "hybrid" in a.part.split(","):
+            hybrid.bench(a, work, rows)
     if a.out:
         a.out.write_text(json.dumps(rows, indent=2) + "\n")
     return 0
