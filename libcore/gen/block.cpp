@@ -113,8 +113,8 @@ Block::Block(const Weights& weights, const std::string& prefix, const BlockShape
   post_norm_ = weights.get(prefix + "post_attention_layernorm.weight", {shape.hidden});
 }
 
-at::Tensor Block::norm(const at::Tensor& x, const at::Tensor& weight) const {
-  return shape_.centred ? ops::rms_norm_centred(x, weight, shape_.eps) : ops::rms_norm(x, weight, shape_.eps);
+at::Tensor normed(const BlockShape& shape, const at::Tensor& x, const at::Tensor& weight) {
+  return shape.centred ? ops::rms_norm_centred(x, weight, shape.eps) : ops::rms_norm(x, weight, shape.eps);
 }
 
 std::optional<Recurrent> Block::fresh() const {

@@ -60,6 +60,9 @@ struct BlockShape {
   bool whole_run = false;               // a row sees all of its run, not what lies before it alone
 };
 
+// The norm of the shape's family.
+at::Tensor normed(const BlockShape& shape, const at::Tensor& x, const at::Tensor& weight);
+
 class Block {
  public:
   // `prefix`: "model.layers.3." or "midlayer.".
@@ -73,9 +76,9 @@ class Block {
   void feed_forward(at::Tensor& h) const;
   at::Tensor post_normed(const at::Tensor& h) const;  // what the MLP reads
   at::Tensor mlp(const at::Tensor& x) const;
-  at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;  // the family's
-  size_t adapt(const LiveAdapter& adapter);                              // as Linear::adapt
-  std::optional<Recurrent> fresh() const;  // what a sequence's cache needs of it at the beginning; none: attention
+  at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const { return normed(shape_, x, weight); }
+  size_t adapt(const LiveAdapter& adapter);  // as Linear::adapt
+  std::optional<Recurrent> fresh() const;    // what a sequence's cache needs of it at the beginning; none: attention
 
  private:
   struct Heads {

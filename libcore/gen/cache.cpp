@@ -27,8 +27,10 @@ void Cache::truncate(int64_t length) {
 
 void Cache::copy(const Cache& other) {
   at::AutoDispatchBelowADInplaceOrView no_gradients;
-  SF_ASSERT(other.length_ <= capacity_ && other.nodes() == 0 && !recurs());
+  SF_ASSERT(other.length_ <= capacity_ && other.nodes() == 0 && recurrent_.size() == other.recurrent_.size());
   storage_.narrow(3, 0, other.length_).copy_(other.storage_.narrow(3, 0, other.length_));
+  for (size_t i = 0; i < recurrent_.size() && !fault("gen.copy_keys_alone"); ++i)
+    recurrent_[i] = other.recurrent_[i].snapshot();
   length_ = other.length_;
   parents_.clear();
 }

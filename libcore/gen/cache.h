@@ -27,9 +27,8 @@ class Cache {
   int64_t length() const { return length_; }      // positions held: 0 .. length - 1
   int64_t capacity() const { return capacity_; }  // 0: not allocated
   void truncate(int64_t length);                  // rollback; kSoftware if that is not shorter
-  bool recurs() const { return !recurrent_.empty(); }
-  void copy(const Cache& other);         // its positions; of one model that does not recur, and they must fit
-  at::Tensor keys(int64_t layer) const;  // [nKV, capacity, hd], a view
+  void copy(const Cache& other);                  // its positions and states; of one model, and they must fit
+  at::Tensor keys(int64_t layer) const;           // [nKV, capacity, hd], a view
   at::Tensor values(int64_t layer) const;
   Recurrent& recurrent(int64_t layer) { return recurrent_[static_cast<size_t>(layer)]; }
 

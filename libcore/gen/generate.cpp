@@ -57,7 +57,7 @@ class Generation {
   }
 
   // Final state of the prompt's last token, [1, H]. A prompt that is given several times in a row, as one that several
-  // responses are wanted to, is computed once: its keys and values are copied.
+  // responses are wanted to, is computed once: what its cache holds is copied.
   at::Tensor prefill(Slot& slot) {
     const std::vector<int32_t>& ids = prompts_[next_ - 1].ids;
     if (shared_.last.defined() && ids == *shared_.ids) {
@@ -67,7 +67,7 @@ class Generation {
     const States states = target_.prefill(slot.cache, ids);
     stats_.prompt_tokens += slot.cache.length();
     const at::Tensor last = states.final_norm.narrow(0, states.final_norm.size(0) - 1, 1);
-    if (next_ == prompts_.size() || prompts_[next_].ids != ids || slot.cache.recurs()) return last;
+    if (next_ == prompts_.size() || prompts_[next_].ids != ids) return last;
     if (shared_.last.defined()) pool_.give(std::move(shared_.cache));
     shared_ = {&ids, last.clone(),
                pool_.take(slot.cache.length(), [&](int64_t) { return target_.make_cache(slot.cache.capacity()); })};

@@ -40,6 +40,12 @@ Recurrent::Recurrent(const ops::DeltaHeads& heads, const at::Tensor& weight)
       state_(at::zeros({heads.value_heads, heads.key_dim, heads.value_dim}, at::kFloat)),
       history_(at::zeros({weight.size(1) - 1, heads.channels()}, weight.options())) {}
 
+Recurrent Recurrent::snapshot() const {
+  Recurrent copy = *this;
+  copy.state_ = state_.clone(), copy.history_ = history_.clone();
+  return copy;
+}
+
 at::Tensor Recurrent::run(const DeltaRows& rows, at::Tensor& state) const {
   const int64_t before = history_.size(0);
   at::Tensor mixed = ops::conv_silu(at::cat({history_, rows.inputs}).unsqueeze(0), weight_);

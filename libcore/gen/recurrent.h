@@ -36,6 +36,8 @@ class Recurrent {
   // The nodes of a path become rows kept back in their order; the rest of the tree goes. Empty: all of it.
   void keep(std::span<const int32_t> path);
 
+  Recurrent snapshot() const;  // shares no memory that changes
+
   const at::Tensor& state() const { return state_; }      // F32 [value_heads, key_dim, value_dim]
   const at::Tensor& history() const { return history_; }  // [taps - 1, channels], the newest last
   int64_t length() const { return length_; }              // positions in them

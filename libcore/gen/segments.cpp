@@ -13,7 +13,6 @@
 #include "gen/scores.h"
 #include "gen/weights.h"
 #include "model/rotary.h"
-#include "ops/norm.h"
 
 namespace sf::gen {
 namespace {
@@ -45,14 +44,14 @@ class Layer {
     for (int64_t i = 0, begin = 0; i < lengths.numel(); ++i) {
       const int64_t length = lengths.const_data_ptr<int64_t>()[i];
       at::Tensor sequence = h.narrow(0, begin, length);
-      Cache cache(1, shape_.kv_heads, shape_.head_dim, length, compute_);
+      Cache cache = cache_of(block, length);
       const int64_t most = cut_ > 0 ? cut_ : length;
       for (int64_t at = 0; at < length; at += most) {
         at::Tensor piece = sequence.narrow(0, at, std::min(most, length - at));
         Rows rows;
         rows.add(cache, piece.size(0));
         rows.place(*rotary_);
-        piece.add_(block.attend(ops::rms_norm(piece, norm, shape_.eps), rows, 0));
+        piece.add_(block.attend(block.norm(piece, norm), rows, 0));
         block.feed_forward(piece);
       }
       begin += length;
@@ -61,6 +60,12 @@ class Layer {
   }
 
  private:
+  Cache cache_of(const Block& block, int64_t length) const {
+    std::optional<Recurrent> fresh = block.fresh();
+    if (!fresh) return Cache(1, shape_.kv_heads, shape_.head_dim, length, compute_);
+    return Cache(0, shape_.kv_heads, shape_.head_dim, length, compute_, {std::move(*fresh)});
+  }
+
   BlockShape shape_;
   std::string prefix_, reads_, writes_;
   Dtype compute_;
@@ -102,7 +107,7 @@ BlockShape block_shape(const arch::Decoder& d, int64_t layer) {
 
 std::vector<model::Segment> states_segments(const arch::Decoder& decoder, Dtype compute, const Seen& seen,
                                             int64_t cut) {
-  SF_CHECK(decoder.delta.layers.empty(), Exit::kConfig, "states of the {} family cannot be captured", decoder.family);
+  SF_CHECK(decoder.wide.streams == 1, Exit::kConfig, "states of the {} family cannot be captured", decoder.family);
   const arch::ModelSpec spec = arch::describe_states(decoder, static_cast<bool>(seen));
   auto rotary = std::make_shared<const model::Rotary>(decoder.rope, decoder.rotary_dims(), decoder.max_positions);
   std::vector<model::Segment> segments;
@@ -112,9 +117,10 @@ std::vector<model::Segment> states_segments(const arch::Decoder& decoder, Dtype 
   for (int64_t i = 0; i < decoder.layers; ++i)
     segments[static_cast<size_t>(i + 1)].forward = Layer(decoder, i, compute, cut, rotary);
   model::Segment& norm = segments[static_cast<size_t>(decoder.layers + 1)];
-  norm.forward = [eps = decoder.rms_eps, reads = norm.reads.front()](const Tensors& p, const Tensors& b) -> Tensors {
+  norm.forward = [shape = block_shape(decoder, 0), reads = norm.reads.front()](const Tensors& p,
+                                                                               const Tensors& b) -> Tensors {
     at::AutoDispatchBelowADInplaceOrView no_gradients;
-    return {{"final_norm", ops::rms_norm(b.at(reads), p.at(kNorm), eps)}};
+    return {{"final_norm", normed(shape, b.at(reads), p.at(kNorm))}};
   };
   if (!seen) return segments;
   segments.back().forward = [compute, seen, head = segments.back().parameters.front()](const Tensors& p,

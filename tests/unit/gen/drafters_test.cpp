@@ -234,8 +234,8 @@ class EveryFamily : public testing::TestWithParam<Dtype> {};
 INSTANTIATE_TEST_SUITE_P(Types, EveryFamily, testing::Values(Dtype::kF32, Dtype::kBF16),
                          [](const auto& type) { return std::string(name_of(type.param)); });
 
-TEST_P(EveryFamily, GivesThePlainTokensGreedily) {
-  Target target = tiny::target(GetParam());
+void expect_plain_tokens(Dtype compute, const arch::Decoder& decoder) {
+  Target target = tiny::target(compute, decoder);
   std::vector<Case> cases = block_cases();
   cases.push_back({"peagle", arch::peagle_to_config(peagle()), {}});
   std::vector<Prompt> prompts;
@@ -252,6 +252,10 @@ TEST_P(EveryFamily, GivesThePlainTokensGreedily) {
         EXPECT_EQ(answers([&](const auto& done) { speculate(target, *draft, prompts, batched, {4}, done); }), plain);
       }
   }
+}
+
+TEST_P(EveryFamily, GivesThePlainTokensGreedily) {
+  for (const arch::Decoder& decoder : {tiny::decoder(), tiny::hybrid(true)}) expect_plain_tokens(GetParam(), decoder);
 }
 
 TEST_P(EveryFamily, ATreeOfPeagleGivesThePlainTokens) {

@@ -164,8 +164,9 @@ TEST(Generate, SamplesOfOnePromptDifferAndRepeatWithTheSeed) {
 
 // Several responses to each prompt, as reinforcement wants them; a prompt of 300 tokens is prefilled in two cuts.
 TEST(Generate, APromptGivenSeveralTimesInARowIsComputedOnceAndAnsweredAsAlone) {
-  for (Dtype compute : {Dtype::kF32, Dtype::kBF16}) {
-    Target target = tiny::target(compute);
+  for (auto [compute, decoder] :
+       {std::pair(Dtype::kF32, tiny::decoder()), {Dtype::kBF16, tiny::decoder()}, {Dtype::kF32, tiny::hybrid(true)}}) {
+    Target target = tiny::target(compute, decoder);
     const GenerateOptions options{
         .sampling = {.temperature = 1, .seed = 5}, .max_new_tokens = 16, .batch = 4, .token_log_probs = true};
     std::vector<Prompt> given;

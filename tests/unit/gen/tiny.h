@@ -38,6 +38,21 @@ inline arch::Decoder routed_decoder() {
   return d;
 }
 
+// Delta, attention, delta, attention; the first family's projections lie by key head, the second's routes.
+inline arch::Decoder hybrid(bool grouped) {
+  arch::Decoder d = decoder();
+  d.family = grouped ? "qwen3_next" : "qwen3_5_moe_text";
+  d.qkv_bias = false, d.windows.assign(4, 0);
+  d.gated_attention = d.centred_norms = true;
+  d.rope.partial = 0.5;
+  d.delta = {.key_heads = 2, .value_heads = 4, .key_dim = 8, .value_dim = 12, .taps = 4, .grouped = grouped};
+  d.delta.layers = {true, false, true, false};
+  if (grouped) return d;
+  d.experts = {.count = 5, .chosen = 2, .width = 24, .shared_width = 16, .normalise = true};
+  d.experts.layers.assign(4, true);
+  return d;
+}
+
 inline at::Tensor random(const std::string& name, const Shape& shape, float scale, float mean) {
   at::Tensor out = at::empty(shape, at::kFloat);
   const Rng rng(11, name);
