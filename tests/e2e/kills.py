@@ -51,6 +51,13 @@ def ranks_of(pid):
         return []
 
 
+def published(run):
+    try:
+        return os.readlink(f"{run}/latest")
+    except OSError:
+        return None
+
+
 killed = {"producer": 0, "trainer": 0, "rank": 0}
 features = ["sf-capture", "features", "-c", "run.toml", "--target", "target", "--draft", "draft0", "--data", "chats.jsonl", "-o", "feats"]
 for command in (features, ["sf-train", "eagle3", *common, "--draft", "draft0", "--from", "feats", "--ranks", "2", "-o", "calm"]):
@@ -63,6 +70,7 @@ sides, runs, started = [producer(0), producer(1)], 0, time.monotonic()
 while sum(killed.values()) < kills:
     run = f"run{runs}"
     training, ranks, next_kill = trainer(run), [], time.monotonic() + rng.uniform(0.3, 1.2)
+    reached, patience = None, 1.0  # kills come closer together while the run gets on, further apart while it does not
     while True:
         time.sleep(0.02)
         for i, side in enumerate(sides):
@@ -83,7 +91,9 @@ while sum(killed.values()) < kills:
             training, ranks = trainer(run), []
         if time.monotonic() < next_kill or sum(killed.values()) >= kills:
             continue
-        next_kill = time.monotonic() + rng.uniform(0.1, 1.0)
+        patience = max(1.0, patience / 2) if published(run) != reached else min(32.0, 1.5 * patience)
+        reached = published(run)
+        next_kill = time.monotonic() + patience * rng.uniform(0.1, 1.0)
         what = rng.choice(["producer", "producer", "trainer", "rank"])
         victims = {"producer": [side.pid for side in sides], "trainer": [training.pid], "rank": ranks}[what]
         if victims:
