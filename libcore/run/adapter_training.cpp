@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "ckpt/draft.h"
 #include "ops/optimizer_kernels.h"
+#include "tool/open_adapter.h"
 
 namespace sf::run {
 
@@ -37,6 +38,7 @@ void as_adapter(const ckpt::Checkpoint& target, const text::ChatEncoder& encoder
                               std::filesystem::canonical(target.dir()).string(),
                               {}});
   options.extra = manifest.extra;
+  options.extra.set(tool::kBeganWith, adapter.files().identity());
 }
 
 }  // namespace sf::run

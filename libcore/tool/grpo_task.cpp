@@ -7,7 +7,10 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/json.h"
 #include "config/apply.h"
+#include "config/origins.h"
 #include "tool/eval_score.h"
 #include "tool/open_adapter.h"
 
@@ -49,15 +52,26 @@ void check_disjoint(const Asked& asked, const Asked& held) {
              "{}: question {} is trained on: what is held out must not be", question.origin, question.id);
 }
 
+// Long texts by their digest.
+std::string in_short(const std::string& text) {
+  constexpr size_t kMost = 64;
+  return text.size() > kMost ? "sha256:" + sha256_hex(text).substr(0, 16) : text;
+}
+
 // What shapes a run's samples and updates, where it is not the default: a run goes on under the same.
 std::string what_is_drawn(const config::Settings& settings) {
   constexpr std::string_view kFree[] = {"grpo.eval_every", "grpo.keep_rollouts", "grpo.reward_deadline_s",
                                         "grpo.reward_restarts", "generate.batch"};
+  constexpr std::string_view kBeside[] = {"target.compute_dtype", "eval.system", "eval.prompt", "eval.thinking"};
   std::string text;
   for (const config::Key& key : config::schema()) {
-    const bool shapes = key.name.starts_with("grpo.") || key.name.starts_with("generate.");
-    if (!shapes || !settings.given(key.name) || std::ranges::find(kFree, key.name) != std::end(kFree)) continue;
-    text += ", " + key.name + "=" + settings.shown(key.name);
+    const bool shapes = key.name.starts_with("grpo.") || key.name.starts_with("generate.") ||
+                        std::ranges::find(kBeside, key.name) != std::end(kBeside);
+    if (!shapes || !config::is_changed(settings, key) || std::ranges::find(kFree, key.name) != std::end(kFree))
+      continue;
+    const bool real = key.type == config::Key::Type::kFloat;  // 1 and 1.0 are one number
+    text +=
+        ", " + key.name + "=" + in_short(real ? double_text(settings.get_float(key.name)) : settings.shown(key.name));
   }
   return text;
 }

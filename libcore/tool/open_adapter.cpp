@@ -62,6 +62,12 @@ void check_same_adapter(const ckpt::Checkpoint& before, const std::optional<ckpt
   const std::string kept = training ? training->get_string("adapter_dtype", "fp32") : "fp32";
   SF_CHECK(kept == dtype, Exit::kConfig, "{} was trained with training.adapter_dtype = \"{}\", now it is \"{}\"", from,
            kept, dtype);
+  const Json& extra = before.manifest().extra;
+  const std::string began = extra.is_object() ? extra.get_string(kBeganWith, "") : "",
+                    ours = adapter->files().identity();
+  SF_CHECK(began.empty() || began == ours, Exit::kProtocol,
+           "{} goes on with the adapter that its run began with, {}; {} is {}", from, began,
+           adapter->files().dir().string(), ours);
 }
 
 std::vector<arch::Adapter> adapters_in(const std::optional<ckpt::AdapterFiles>& adapter) {

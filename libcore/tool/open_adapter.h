@@ -19,8 +19,11 @@ std::optional<ckpt::AdapterFiles> open_adapter(app::Invocation& invocation, cons
                                                const std::optional<std::filesystem::path>& dir);
 // --adapter of a training verb. kConfig if it asks for what is not trained (dropout).
 std::optional<ckpt::AdapterFiles> open_trained_adapter(app::Invocation& invocation, const ckpt::Checkpoint& target);
+// In the manifest of a run's checkpoints: the identity of the adapter that the run began with.
+inline constexpr const char* kBeganWith = "adapter";
 // Of a run that goes on from `before`: kConfig if that trained what `adapter` is not, or kept it in another type than
-// `dtype` ("fp32", "bf16"), naming the setting that differs.
+// `dtype` ("fp32", "bf16"), naming the setting that differs; kProtocol with both identities if the run began with
+// another adapter of the same settings.
 void check_same_adapter(const ckpt::Checkpoint& before, const std::optional<ckpt::AdapterFiles>& adapter,
                         std::string_view dtype);
 std::vector<arch::Adapter> adapters_in(const std::optional<ckpt::AdapterFiles>& adapter);

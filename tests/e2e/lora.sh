@@ -44,6 +44,12 @@ expect 78 sf-train sft -c lora.toml --target target --adapter alpha11 --data cha
 says "lora_alpha was 10, is 11"
 expect 78 sf-train sft -c lora.toml --target target --data chats.jsonl --resume auto -o halves
 says "holds an adapter: go on from it with --adapter, the one that it began with"
+# Nor with another adapter of the same settings.
+sf-init lora target --rank 5 --alpha 10 --set lora.seed=7 -o other0 >/dev/null 2>err || { cat err; die init; }
+for how in --plan ''; do
+  expect 76 sf-train sft -c lora.toml --target target --adapter other0 --data chats.jsonl --resume auto $how -o halves
+  says "goes on with the adapter that its run began with, $(sf-shard inspect adapter0 --format json | python3 -c 'import json, sys; print(json.load(sys.stdin)["identity"])')" "other0 is"
+done
 # An adapter, and nothing of the target: every tensor a LoRA matrix, every moment one of them.
 sf-shard verify run1/latest >/dev/null 2>err || { cat err; die verify; }
 python3 - run1/latest <<'P' || die "the checkpoint is not an adapter"

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "config/origins.h"
 
 namespace sf::config {
 namespace {
@@ -247,6 +249,38 @@ TEST(Settings, AnyBytesAreAcceptedOrRefusedByAnErrorOfOurs) {
       EXPECT_EQ(error.message().rfind("fuzz.toml:", 0), 0u) << error.what();
     }
   }
+}
+
+TEST(Origins, AreThoseOfTheFirstKeyThatAMessageNames) {
+  Settings settings({"training", "grpo"});
+  settings.load_text("[grpo]\nkl = \"k2\"\nkl_coef = 1.0\n", "rl.toml");
+  settings.set("training.epochs=0", "--set");
+  EXPECT_EQ(origin_of_named(settings, "grpo.kl: wanted something else"), "rl.toml:2:1");
+  EXPECT_EQ(origin_of_named(settings, "the sum of grpo.kl_coef."), "rl.toml:3:1");
+  EXPECT_EQ(origin_of_named(settings, "training.epochs = 0 is below grpo.kl"), "--set");
+  EXPECT_EQ(origin_of_named(settings, "grpo.kl (rl.toml:2:1) is odd"), "");
+  EXPECT_EQ(origin_of_named(settings, "grpo.prompts and my_grpo.kl are odd"), "");
+}
+
+TEST(Judged, ARefusalNamesItsKeyOnce) {
+  for (const char* said : {"wanted k1", "grpo.kl: wanted k1"}) {
+    const Error error = caught([&] { judged("grpo.kl", [&] { fail(Exit::kConfig, "{}", said); }); });
+    EXPECT_STREQ(error.what(), "grpo.kl: wanted k1");
+  }
+}
+
+TEST(Origins, AValueIsChangedHoweverItIsWritten) {
+  Settings settings({"generate"});
+  auto changed = [&](const char* name) {
+    auto found = std::ranges::find(schema(), name, &Key::name);
+    return is_changed(settings, *found);
+  };
+  settings.set("generate.top_p=1", "--set");
+  settings.set("generate.min_p=0.5", "--set");
+  EXPECT_FALSE(changed("generate.top_p"));
+  EXPECT_TRUE(changed("generate.min_p"));
+  EXPECT_FALSE(changed("generate.top_k"));
+  EXPECT_FALSE(changed("training.epochs")) << "it is not read here";
 }
 
 TEST(Nearest, FindsTyposAndKeepsQuietOtherwise) {

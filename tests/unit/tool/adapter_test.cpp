@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "arch/decoder.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "fixture.h"
 #include "tool/exam.h"
 #include "tool/init_lora.h"
@@ -50,6 +52,18 @@ TEST(SameAdapter, ARunGoesOnWithTheSettingsThatItBeganWith) {
     std::string why = refusal(Exit::kConfig, [&] { check_same_adapter(before->files(), other, "fp32"); });
     EXPECT_NE(why.find(wanted), std::string::npos) << why;
   }
+}
+
+TEST(SameAdapter, AnotherOfTheSameSettingsIsRefusedWithBothDigests) {
+  Case c;
+  auto first = c.adapter("first", kBefore), other = c.adapter("other", kBefore, 7);
+  const fs::path manifest = first->files().dir() / "manifest.json";  // as a run's checkpoint says it
+  write_atomic(manifest,
+               Json::parse(read_file(manifest), "manifest").set(kBeganWith, first->files().identity()).dump());
+  const ckpt::Checkpoint run = ckpt::Checkpoint::open(first->files().dir());
+  check_same_adapter(run, first, "fp32");
+  std::string why = refusal(Exit::kProtocol, [&] { check_same_adapter(run, other, "fp32"); });
+  for (const auto& adapter : {first, other}) EXPECT_NE(why.find(adapter->files().identity()), std::string::npos) << why;
 }
 
 TEST(SameAdapter, ARunOfAnAdapterDoesNotGoOnWithoutOne) {
