@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "rl/most_score.h"
 
 namespace sf::rl {
 namespace {
@@ -108,8 +109,9 @@ Advantages advantages(std::span<const std::string> groups, std::span<const doubl
   SF_ASSERT(groups.size() == scores.size());
   SF_ASSERT(options.estimator != Estimator::kOpo || lengths.size() == scores.size());
   for (size_t i = 0; i < scores.size(); ++i)
-    SF_CHECK(std::isfinite(scores[i]), Exit::kData,
-             "the score of response {} of group {} is {}, wanted a finite number", i, groups[i], scores[i]);
+    SF_CHECK(std::abs(scores[i]) <= kMostScore, Exit::kData,
+             "the score of response {} of group {} is {}, wanted a number from -{:g} to {:g}", i, groups[i], scores[i],
+             kMostScore, kMostScore);
   Advantages result{std::vector<double>(scores.size(), 0), std::vector<uint8_t>(scores.size(), 1)};
   for (const Members& members : members_of(groups)) {
     ++result.groups;

@@ -18,6 +18,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/fault.h"
+#include "rl/most_score.h"
 
 namespace sf::tool {
 namespace {
@@ -26,6 +27,11 @@ constexpr size_t kLongestLine = size_t{1} << 20;
 constexpr size_t kShown = 120;  // bytes of a line in a message
 constexpr int kLookMs = 100;    // how often a request to stop is looked for
 constexpr Seconds kLeave{1};
+// What /bin/sh does as the first of the program's group, of which $1 is the command: told that we are gone, however
+// that came, it ends the group. It holds neither end of the pipes.
+constexpr const char* kGuard =
+    "trap 'kill -KILL 0' TERM; exec 3<&0; /bin/sh -c \"$1\" <&3 3<&- & exec <&- 3<&- >&-; wait $!";
+constexpr int kSignalled = 128;  // a shell's status beyond it tells of a signal
 
 std::pair<UniqueFd, UniqueFd> make_pipe() {
   int ends[2];
@@ -53,7 +59,9 @@ std::string line_of(size_t n, const RewardAsk& ask) {
 
 std::string ending(int status) {
   if (WIFSIGNALED(status)) return fmt::format("was ended by signal {}", WTERMSIG(status));
-  return fmt::format("ended with {}", WEXITSTATUS(status));
+  const int code = WEXITSTATUS(status);
+  return code > kSignalled ? fmt::format("was ended by signal {}", code - kSignalled)
+                           : fmt::format("ended with {}", code);
 }
 
 }  // namespace
@@ -118,15 +126,19 @@ class RewardProgram::Exchange {
     try {
       said = Json::parse(line, "the program of --reward");
     } catch (const Error& error) {
-      refuse("no JSON");
+      refuse("no JSON, which has no NaN or Infinity");
     }
     if (!said.is_object() || !said.contains("n") || !said.at("n").is_int()) refuse("it names no n");
     const int64_t n = said.at("n").as_int();
     if (n < 0 || n >= std::ssize(said_)) refuse("there is no such n");
+    const RewardAsk& ask = asks_[static_cast<size_t>(n)];
+    const std::string whose = fmt::format("question {}, sample {}", ask.id, ask.sample);
     const Json* score = said.find("score");
-    if (!score || !score->is_number() || !std::isfinite(score->as_double())) refuse("it has no finite score");
+    if (!score || !score->is_number()) refuse("it has no score of " + whose);
+    if (!(std::abs(score->as_double()) <= rl::kMostScore))
+      refuse(fmt::format("the score of {} must lie within {:g} and {:g}", whose, -rl::kMostScore, rl::kMostScore));
     Json& place = said_[static_cast<size_t>(n)];
-    if (!place.is_null()) refuse("it was told before");
+    if (!place.is_null()) refuse(whose + " was told before");
     place = std::move(said);
     --left_;
   }
@@ -149,17 +161,18 @@ void RewardProgram::begin() {
   auto [theirs_in, ours_in] = make_pipe();
   auto [ours_out, theirs_out] = make_pipe();
   const pid_t self = getpid();
+  const int at_our_end = fault("tool.no_guard") ? 0 : SIGTERM;
   const char* const command = options_.command.c_str();
   pid_ = fork();
   SF_CHECK(pid_ >= 0, Exit::kOs, "no process for the program of --reward: {}", strerror(errno));
   if (pid_ == 0) {  // from here to exec only what a signal handler may do
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_PDEATHSIG, at_our_end);
     if (getppid() != self) _exit(127);
-    signal(SIGPIPE, SIG_DFL);
+    for (int number : {SIGPIPE, SIGTERM}) signal(number, SIG_DFL);
     dup2(theirs_in.get(), STDIN_FILENO);
     dup2(theirs_out.get(), STDOUT_FILENO);
-    execl("/bin/sh", "sh", "-c", command, nullptr);
+    execl("/bin/sh", "sh", "-c", kGuard, "sh", command, nullptr);
     _exit(127);
   }
   in_ = std::move(ours_in), out_ = std::move(ours_out);

@@ -3,7 +3,7 @@
 //   in   {"n":7,"id":"q1","sample":3,"question":"...","answer":"42","response":"...","tokens":24,"finish":"stop"}
 //   out  {"n":7,"score":0.5}     what else it says is kept beside the response
 // The program lives on from step to step. One that ends, or that says nothing for too long, is begun again and asked
-// for what it still owes; an answer that is none is an error.
+// for what it still owes; an answer that is none is an error. Nothing of it outlives the trainer, however that ends.
 #pragma once
 #include <sys/types.h>
 
@@ -39,8 +39,8 @@ class RewardProgram {
   RewardProgram(RewardProgram&&) = delete;
   ~RewardProgram();  // its input ends; one that does not leave within a second is killed, with what it began
 
-  // What the program said of each, objects with a finite "score". kUnavailable: restarts did not help; kData naming the
-  // line: it is no answer to what was asked. Fewer than were asked if cancelled.
+  // What the program said of each, objects with a "score" within rl::kMostScore. kUnavailable: restarts did not help;
+  // kData naming the line: it is no answer to what was asked. Fewer than were asked if cancelled.
   std::vector<Json> judge(std::span<const RewardAsk> asks);
 
  private:

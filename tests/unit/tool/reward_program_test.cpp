@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tool/reward_program.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -72,19 +76,48 @@ TEST(RewardProgram, ThatSaysNothingIsEndedAtTheDeadline) {
 }
 
 TEST(RewardProgram, SayingWhatIsNoAnswerIsRefusedWithTheLine) {
-  for (const auto& [said, why] : {std::pair{"hello", "no JSON"},
-                                  {"{\"score\":1}", "it names no n"},
-                                  {"{\"n\":5,\"score\":1}", "there is no such n"},
-                                  {"{\"n\":-1,\"score\":1}", "there is no such n"},
-                                  {"{\"n\":1}", "it has no finite score"},
-                                  {"{\"n\":1,\"score\":1e999}", ""},
-                                  {"{\"n\":1,\"score\":\"1\"}", "it has no finite score"},
-                                  {"{\"n\":1,\"score\":1}\n{\"n\":1,\"score\":1}", "it was told before"}}) {
+  for (const auto& [said, why] :
+       {std::pair{"hello", "no JSON"},
+        {"{\"score\":1}", "it names no n"},
+        {"{\"n\":5,\"score\":1}", "there is no such n"},
+        {"{\"n\":-1,\"score\":1}", "there is no such n"},
+        {"{\"n\":1}", "it has no score of question q1, sample 0"},
+        {"{\"n\":1,\"score\":1e999}", "1e999"},
+        {"{\"n\":1,\"score\":NaN}", "no JSON, which has no NaN"},
+        {"{\"n\":1,\"score\":1e308}", "question q1, sample 0 must lie within -1e+12 and 1e+12"},
+        {"{\"n\":1,\"score\":-1e13}", "question q1, sample 0 must lie within"},
+        {"{\"n\":1,\"score\":\"1\"}", "it has no score of question q1, sample 0"},
+        {"{\"n\":1,\"score\":1}\n{\"n\":1,\"score\":1}", "question q1, sample 0 was told before"}}) {
     const std::string message = refusal(Exit::kData, fmt::format("printf '{}\\n'; sleep 1", said), 0, 5);
     EXPECT_NE(message.find(why), std::string::npos) << message;
   }
   EXPECT_NE(refusal(Exit::kData, "head -c 2000000 /dev/zero").find("a line of more than 1048576 bytes"),
             std::string::npos);
+}
+
+// Whoever holds the other end of the pipe lives.
+TEST(RewardProgram, DoesNotOutliveATrainerThatIsKilled) {
+  constexpr int kTheirs = 9;  // one digit, for the shell
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t trainer = fork();
+  if (trainer == 0) {
+    dup2(ends[1], kTheirs);
+    close(ends[0]), close(ends[1]);
+    // Deaf to the end of its input, and so is what it began.
+    RewardProgram one = program("sleep 1000 & echo >&9; while :; do sleep 1000; done", 0, 1000);
+    one.judge(asks(1));
+    _exit(0);
+  }
+  close(ends[1]);
+  char byte = 0;
+  ASSERT_EQ(read(ends[0], &byte, 1), 1);
+  kill(trainer, SIGKILL);
+  waitpid(trainer, nullptr, 0);
+  pollfd wait{ends[0], POLLIN, 0};
+  EXPECT_EQ(poll(&wait, 1, 5000), 1) << "something of the program lives";
+  EXPECT_EQ(wait.revents & POLLIN, 0);
+  close(ends[0]);
 }
 
 TEST(RewardProgram, IsLeftAtARequestToStop) {
