@@ -22,6 +22,7 @@
 #include "base/file.h"
 #include "base/shm_control.h"
 #include "base/utf8.h"
+#include "config/origins.h"
 
 extern char** environ;
 
@@ -178,6 +179,11 @@ int answer_or_verdict(const Verb& verb, Call& call) {
     return answer_of(verb, call);
   } catch (const Verdict&) {
     call.finish();
+    throw;
+  } catch (Error& error) {
+    const std::string origin =
+        error.code() == Exit::kConfig ? config::origin_of_named(call.settings(), error.what()) : "";
+    if (!origin.empty()) error.add_context(origin);
     throw;
   }
 }

@@ -16,7 +16,7 @@ double number_in(std::string_view text, std::string_view whole) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   SF_CHECK(error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && value > 0, Exit::kConfig,
-           "bounds \"{}\": wanted a positive number, or LOW_HIGH", whole);
+           "wanted a positive number, or LOW_HIGH, found \"{}\"", whole);
   return value;
 }
 
@@ -109,7 +109,7 @@ CorrectionBounds correction_bounds(std::string_view text) {
   const size_t bar = text.find('_');
   if (bar == std::string_view::npos) return {.high = number_in(text, text)};
   CorrectionBounds bounds{number_in(text.substr(0, bar), text), number_in(text.substr(bar + 1), text), true};
-  SF_CHECK(bounds.low <= bounds.high, Exit::kConfig, "bounds \"{}\": the lower one is above the upper one", text);
+  SF_CHECK(bounds.low <= bounds.high, Exit::kConfig, "wanted LOW_HIGH, the lower one first, found \"{}\"", text);
   return bounds;
 }
 

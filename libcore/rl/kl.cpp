@@ -31,7 +31,7 @@ Kl kl_from_name(std::string_view name) {
     kl.form = KlForm::kK2;
   } else {
     SF_CHECK(form == "k3" || form == "low_var_kl", Exit::kConfig,
-             "KL \"{}\": wanted k1, abs, k2 or k3, with a + behind it for the gradient of k2", name);
+             "wanted k1, abs, k2 or k3, with a + behind it for the gradient of k2, found \"{}\"", name);
   }
   return kl;
 }

@@ -35,7 +35,7 @@ Criterion named(std::string_view name) {
     criterion.of = Of::kSequenceMean;
   } else {
     SF_CHECK(known && of == "seq_max" && form != "1", Exit::kConfig,
-             "rejection \"{}\": wanted token_k1, token_k2, token_k3, seq_sum_k*, seq_mean_k*, seq_max_k2 or seq_max_k3",
+             "wanted token_k, seq_sum_k or seq_mean_k with 1, 2 or 3 behind it, seq_max_k2 or seq_max_k3, found \"{}\"",
              name);
     criterion.of = Of::kSequenceMax;
   }
@@ -44,12 +44,12 @@ Criterion named(std::string_view name) {
 
 void bound(Criterion& criterion, std::string_view threshold) {
   const CorrectionBounds bounds = correction_bounds(threshold);
-  SF_CHECK(criterion.form == 1 || !bounds.zeroes, Exit::kConfig,
-           "rejection threshold \"{}\": k2 and k3 take one number", threshold);
+  SF_CHECK(criterion.form == 1 || !bounds.zeroes, Exit::kConfig, "wanted one number for k2 and k3, found \"{}\"",
+           threshold);
   criterion.low = criterion.form == 1 ? std::log(bounds.zeroes ? bounds.low : 1 / bounds.high) : -INFINITY;
   criterion.high = criterion.form == 1 ? std::log(bounds.high) : bounds.high;
   SF_CHECK(criterion.low <= criterion.high, Exit::kConfig,
-           "rejection threshold \"{}\" leaves nothing: as one number it must be 1 or more", threshold);
+           "wanted 1 or more as one number for k1, found \"{}\", which leaves nothing", threshold);
 }
 
 double value_of(int form, double old, double rollout) {
@@ -93,7 +93,8 @@ void apply(const Gap& gap, const Criterion& criterion, int64_t sequence, std::ve
 std::vector<Criterion> criteria(std::string_view names, std::string_view thresholds) {
   const std::vector<std::string_view> name = split(names), threshold = split(thresholds);
   SF_CHECK(threshold.size() == 1 || threshold.size() == name.size(), Exit::kConfig,
-           "{} rejection thresholds for {} criteria: wanted one, or one each", threshold.size(), name.size());
+           "wanted one number, or one for each of {} criteria, found {} in \"{}\"", name.size(), threshold.size(),
+           thresholds);
   std::vector<Criterion> result;
   for (size_t i = 0; i < name.size(); ++i) {
     result.push_back(named(name[i]));

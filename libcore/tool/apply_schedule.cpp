@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "config/apply.h"
+#include "config/origins.h"
 #include "plan/interval.h"
 #include "plan/names.h"
 #include "plan/wrap.h"
@@ -73,10 +74,12 @@ std::map<std::string, plan::Residency> apply_tables(config::Settings& settings, 
   SF_CHECK(!all || !settings.given("shard.frozen_tables"), Exit::kConfig,
            "training.shard_frozen_tables ({}) and shard.frozen_tables ({}) both say where tables live; give one",
            settings.origin("training.shard_frozen_tables"), settings.origin("shard.frozen_tables"));
-  std::map<std::string, plan::Residency> tables = plan::residencies_of(spec, words);
+  std::map<std::string, plan::Residency> tables =
+      config::judged("shard.frozen_tables", [&] { return plan::residencies_of(spec, words); });
   std::map<std::string, std::string> said = plan::words_of_tables(spec, words);
   const std::string resident = settings.get_string("shard.host_resident");
-  const std::vector<std::string> names = plan::host_resident(spec, resident);
+  const std::vector<std::string> names =
+      config::judged("shard.host_resident", [&] { return plan::host_resident(spec, resident); });
   refuse_two_places(settings, said, names);
   for (const std::string& name : names) said.erase(name);
   settings.applied("shard.frozen_tables", words, fmt::format("{} tables", all ? 0 : said.size()), "engine");
@@ -102,7 +105,7 @@ std::set<std::string> apply_wrap(config::Settings& settings, const arch::ModelSp
   std::set<std::string> ignored, root;
   for (const auto& [name, residency] : tables)
     if (residency == plan::Residency::kHost) ignored.insert(name);
-  if (!types.empty()) root = plan::root_segments(spec, types, ignored);
+  if (!types.empty()) root = config::judged("shard.wrap", [&] { return plan::root_segments(spec, types, ignored); });
   std::string what = fmt::format("{} segments ({} of them in the root group)", spec.segments.size(), root.size());
   settings.applied("shard.wrap", settings.shown("shard.wrap"), types.empty() ? "every segment" : what, "engine");
   return root;

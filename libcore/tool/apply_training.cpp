@@ -136,9 +136,11 @@ Steps steps_of(const LoopSettings& loop, uint64_t data_rows) {
   Steps steps{.run = loop.total_steps > 0 ? std::min(all, loop.total_steps) : all};
   steps.schedule = loop.total_steps > 0 ? loop.total_steps : steps.run;
   auto warmup = static_cast<int64_t>(loop.warmup_ratio * static_cast<double>(steps.schedule));
-  SF_CHECK(loop.schedule != "constant" || warmup < steps.schedule, Exit::kConfig,
-           "a constant rate has {} warm-up updates of {}: nothing is left to train at the full rate", warmup,
-           steps.schedule);
+  SF_CHECK(
+      loop.schedule != "constant" || warmup < steps.schedule, Exit::kConfig,
+      "training.warmup_ratio = {} makes {} warm-up updates of {}: training.schedule = \"constant\" leaves nothing to "
+      "train at the full rate",
+      loop.warmup_ratio, warmup, steps.schedule);
   if (loop.max_steps > 0) steps.run = std::min(steps.run, loop.max_steps);
   return steps;
 }

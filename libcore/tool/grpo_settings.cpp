@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "config/apply.h"
+#include "config/origins.h"
 
 namespace sf::tool {
 namespace {
@@ -48,12 +49,14 @@ void apply_loss(config::Settings& settings, GrpoSettings& grpo) {
 }
 
 void apply_kl(config::Settings& settings, GrpoSettings& grpo) {
+  const rl::Kl kl = config::judged("grpo.kl", [&] { return rl::kl_from_name(settings.get_string("grpo.kl")); });
   const double coefficient = Apply(settings, "every token", "rl").number("grpo.kl_coef");
   if (coefficient == 0) {
     Apply(settings, "0 tokens (grpo.kl_coef = 0: there is no reference)", "rl").nothing("grpo.kl");
     return;
   }
-  grpo.kl = {rl::kl_from_name(Apply(settings, "every token", "rl").word("grpo.kl")), coefficient};
+  Apply(settings, "every token", "rl").word("grpo.kl");
+  grpo.kl = {kl, coefficient};
 }
 
 void apply_correction(config::Settings& settings, GrpoSettings& grpo) {
@@ -68,14 +71,17 @@ void apply_correction(config::Settings& settings, GrpoSettings& grpo) {
              "needs grpo.old_log_probs = \"recompute\", not \"{}\"",
              settings.origin("grpo.correction"), grpo.old_log_probs);
     grpo.correction.emplace();
-    grpo.correction->bounds = rl::correction_bounds(bounds);
+    grpo.correction->bounds = config::judged("grpo.correction", [&] { return rl::correction_bounds(bounds); });
     if (token.word("grpo.correction_level") == "sequence") grpo.correction->level = rl::CorrectionLevel::kSequence;
   }
   const std::string rejection = token.word("grpo.rejection");
-  if (rejection.empty())
+  if (rejection.empty()) {
     without.nothing("grpo.rejection_bounds");
-  else
-    grpo.rejection = rl::criteria(rejection, token.word("grpo.rejection_bounds"));
+  } else {
+    const std::string bound = token.word("grpo.rejection_bounds");
+    config::judged("grpo.rejection", [&] { return rl::criteria(rejection, "1"); });  // which fits all
+    grpo.rejection = config::judged("grpo.rejection_bounds", [&] { return rl::criteria(rejection, bound); });
+  }
   if (grpo.old_log_probs != "update") return;
   SF_CHECK(rejection.empty(), Exit::kConfig,
            "grpo.rejection ({}) compares log-probabilities before the update: not with grpo.old_log_probs = \"update\"",

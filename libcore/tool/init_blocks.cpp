@@ -41,7 +41,7 @@ Prepared prepare(const InitBlocksOptions& options) {
   if (!options.capture_layers.empty()) p.draft.capture_layers = options.capture_layers;
   for (int64_t layer : p.draft.capture_layers)
     SF_CHECK(layer >= 1 && layer <= decoder.layers, Exit::kConfig,
-             "capture layer {} is out of range, wanted 1 to the target's {}", layer, decoder.layers);
+             "draft.layers: layer {} is out of range, wanted 1 to the target's {}", layer, decoder.layers);
   for (int64_t i = 0; i + 1 < p.draft.layers; ++i) p.draft.windows[static_cast<size_t>(i)] = options.window;
   p.config = options.config(p.draft);
   p.spec = arch::draft_family(p.config).describe(p.config);

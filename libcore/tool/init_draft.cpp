@@ -35,7 +35,7 @@ struct Prepared {
 std::array<int64_t, 3> checked_layers(const std::array<int64_t, 3>& layers, int64_t count) {
   for (int64_t layer : layers)
     SF_CHECK(layer >= 1 && layer <= count, Exit::kConfig,
-             "capture layer {} is out of range, wanted 1 to the target's {}", layer, count);
+             "draft.layers: layer {} is out of range, wanted 1 to the target's {}", layer, count);
   return layers;
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "ckpt/draft.h"
 #include "config/apply.h"
+#include "config/origins.h"
 #include "text/chat.h"
 #include "tool/model_source.h"
 #include "tool/new_values.h"
@@ -34,9 +35,7 @@ Prepared prepare(const InitLoraOptions& options) {
            "an adapter is stored as F32 or BF16, not {}", name_of(options.dtype));
   Prepared p{ckpt::Checkpoint::open(options.target), options.lora, {}};
   arch::ModelSpec spec = arch::describe(arch::decoder_from_config(p.target.config()));
-  if (p.lora.targets.pattern == arch::kAllLinear) p.lora.targets = {arch::linear_endings(spec), {}};
-  arch::check_targets(p.lora, spec);
-  p.parameters = arch::parameters_of(arch::adapters_of(p.lora, spec));
+  p.parameters = arch::parameters_of(new_adapters(p.lora, spec));
   return p;
 }
 
@@ -117,6 +116,15 @@ arch::Lora apply_lora(config::Settings& settings) {
   lora.ranks = ranks_from_text(apply.word("lora.rank_pattern"));
   lora.alphas = alphas_from_text(apply.word("lora.alpha_pattern"));
   return lora;
+}
+
+std::vector<arch::Adapter> new_adapters(arch::Lora& lora, const arch::ModelSpec& spec) {
+  if (lora.targets.pattern == arch::kAllLinear) lora.targets = {arch::linear_endings(spec), {}};
+  arch::Lora plain = lora;
+  plain.ranks.clear(), plain.alphas.clear();
+  config::judged("lora.targets, lora.experts", [&] { arch::check_targets(plain, spec); });
+  config::judged("lora.rank_pattern, lora.alpha_pattern", [&] { arch::check_targets(lora, spec); });
+  return arch::adapters_of(lora, spec);
 }
 
 arch::Selection selection_from_text(std::string_view text) {

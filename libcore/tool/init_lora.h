@@ -26,6 +26,9 @@ struct InitLoraOptions {
 
 // [lora] but for its seed; all-linear stands for itself.
 arch::Lora apply_lora(config::Settings& settings);
+// What `lora` adapts of a target; all-linear becomes the endings there are. kConfig naming the key for what matches
+// nothing.
+std::vector<arch::Adapter> new_adapters(arch::Lora& lora, const arch::ModelSpec& spec);
 
 // Returns the directory published: adapter_model.safetensors, adapter_config.json and a manifest that names the target.
 // A is uniform in +-1/sqrt(in) (kaiming_uniform with a = sqrt(5)) and B zero, so the adapter changes nothing yet

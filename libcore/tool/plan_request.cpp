@@ -316,11 +316,9 @@ PlanRequest grpo_request(config::Settings& settings, const GrpoTask& task, int w
 
 PlanRequest grpo_request(config::Settings& settings, const arch::Decoder& target, int world) {
   arch::Lora lora = apply_lora(settings);
-  const arch::ModelSpec spec = arch::describe(target);
-  if (lora.targets.pattern == arch::kAllLinear) lora.targets = {arch::linear_endings(spec), {}};
-  arch::check_targets(lora, spec);
+  const std::vector<arch::Adapter> adapters = new_adapters(lora, arch::describe(target));
   const config::Apply sampler(settings, "every answer", "gen");
-  GrpoShapes task{target, arch::adapters_of(lora, spec), apply_grpo(settings), 0};
+  GrpoShapes task{target, adapters, apply_grpo(settings), 0};
   apply_scores(settings, task.settings, false);
   task.longest = config::Apply(settings, "every prompt", "tool").whole("capture.max_length") +
                  sampler.whole("generate.max_new_tokens");

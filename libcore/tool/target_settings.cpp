@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "ckpt/end_ids.h"
 #include "config/apply.h"
+#include "config/origins.h"
 #include "plan/residency.h"
 
 namespace sf::tool {
@@ -105,12 +106,14 @@ ProducerSettings apply_producer(config::Settings& settings, bool by_file) {
 
 HostEmbedding apply_host_embedding(config::Settings& settings, const arch::Decoder& decoder) {
   constexpr const char* kEmbedding = "model.embed_tokens.weight";
+  const std::string asked = Apply(settings, "the target", "run").word("shard.host_resident");
   const std::vector<std::string> names =
-      plan::host_resident(arch::describe(decoder), Apply(settings, "the target", "run").word("shard.host_resident"));
+      config::judged("shard.host_resident", [&] { return plan::host_resident(arch::describe(decoder), asked); });
   for (const std::string& name : names)
     SF_CHECK(name == kEmbedding, Exit::kConfig,
-             "host-resident {} of a target: only {} can be, which is looked up; the rest is multiplied", name,
-             kEmbedding);
+             "shard.host_resident: host-resident {} of a target: only {} can be, which is looked up; the rest is "
+             "multiplied",
+             name, kEmbedding);
   const bool copied = settings.given("shard.host_dir");
   return {!names.empty(), copied,
           Apply(settings, fmt::format("{} files of host tables", names.size()), "run").word("shard.host_dir")};

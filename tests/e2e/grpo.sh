@@ -118,6 +118,12 @@ P
 says "ended with 3, and owes" "it is begun again"
 [ "$(digest run1/latest)" = "$(digest told/latest)" ] || die "a program that scores as the rule does gives other bits"
 grep -qE '"reward":\{"n":0,"score":[01]\.0,"why":"rule"\}' told/rollouts/step-1.jsonl || die "what the program said is not kept"
+# A score that is no number, or beyond all measure, is refused with its question, once.
+for score in NaN 1e308; do
+  expect 65 "${grpo[@]}" --ranks 2 -o never --reward "sed -u 's/^{\"n\":\([0-9]*\),.*/{\"n\":\1,\"score\":$score}/'"
+  says '"score\":'$score; [ "$(grep -c error: err)" = 1 ] || { cat err; die "a refused score is told twice"; }
+done
+says "must lie within -1e+12 and 1e+12"
 # The distance to the target without its adapter, dynamic sampling, and the update's own log-probabilities.
 for w in 1 2; do
   "${grpo[@]}" --set training.max_steps=3 --set grpo.kl_coef=0.5 --set grpo.dynamic_sampling=3 \
@@ -174,10 +180,30 @@ expect 78 sf-train grpo -c rl.toml --target target --adapter adapter0 --question
 says "grpo.eval_every=2 to 0 evaluations (there is no --held)"
 expect 76 "${grpo[@]}" --resume auto --set grpo.clip_high=0.5 -o run1
 says "grpo.clip_high=0.5"
+for drawn in target.compute_dtype=bf16 eval.system=Answer; do
+  for how in --plan ''; do expect 76 "${grpo[@]}" --resume auto --set $drawn $how -o run1; says "$drawn"; done
+done
+expect 0 "${grpo[@]}" --resume auto --set grpo.kl=k3 --set target.compute_dtype=fp32 --set generate.temperature=1 --plan -o run1 # as it was
+sf-init lora target --rank 4 --alpha 8 --set lora.seed=7 -o other0 >/dev/null 2>err || { cat err; die init; }
+for how in --plan ''; do
+  expect 76 sf-train grpo -c rl.toml --target target --adapter other0 --questions train.jsonl --held held.jsonl --rule regex \
+    --pattern $'^\xef\xbf\xbd' --set engine.threads=1 --resume auto $how -o run1
+  says "goes on with the adapter that its run began with, " "other0 is "
+done
 head -n 2 held.jsonl >other.jsonl
 expect 76 sf-train grpo -c rl.toml --target target --adapter adapter0 --questions train.jsonl --held other.jsonl \
   --rule regex --pattern $'^\xef\xbf\xbd' --set engine.threads=1 --resume auto -o run1
 says "held out"
+# What is wrong with a word is told with its key, where it was given, and what it may be.
+for bad in 'grpo.kl=k9|grpo.kl: wanted k1, abs, k2 or k3' 'grpo.correction=two|grpo.correction: wanted a positive number, or LOW_HIGH' \
+  'grpo.rejection=token_k4|grpo.rejection: wanted token_k, seq_sum_k or seq_mean_k with 1, 2 or 3 behind it'; do
+  value=${bad%|*}
+  for how in --plan ''; do expect 78 "${grpo[@]}" --set "$value" $how -o never; says "error: --set: ${bad#*|}" "found \"${value#*=}\""; done
+done
+printf '[grpo]\nrejection = "token_k1"\nrejection_bounds = "0.5"\n' >bad.toml
+for how in --plan ''; do
+  expect 78 "${grpo[@]}" -c bad.toml $how -o never; says 'error: bad.toml:3:1: grpo.rejection_bounds: wanted 1 or more' 'found "0.5"'
+done
 # A recipe may say what is work to come: a plan says so too, a run refuses it.
 expect 0 "${grpo[@]}" --set planned.sampler_ranks=2 --ranks 2 --plan -o never
 says "planned.sampler_ranks=2 to the sampler (planned: no run does it yet)"

@@ -150,8 +150,13 @@ refused 78 "applied shard.frozen_tables= to 0 tables" "${dflash[@]}" --from feat
 refused 78 "used by nothing in this run: applied training.reference_quirks" "${sft[@]}" --set training.reference_quirks=true
 refused 78 'comm.group = "nccl"' "${sft[@]}" --set comm.group=nccl
 refused 78 'comm.interface = "none0": this host has' "${sft[@]}" --ranks 2 --set comm.group=gloo --set comm.interface=none0
-refused 78 "nothing is left to train at the full rate" "${sft[@]}" --set training.schedule=constant --set training.warmup_ratio=1
+refused 78 'error: --set: training.warmup_ratio = 1 makes' "${sft[@]}" --set training.schedule=constant --set training.warmup_ratio=1
 refused 78 "0 positions to train on" "${train[@]}" --from features --set training.epochs=0
+# Where a value was given stands in front, whoever refuses it.
+refused 78 'error: --set: training.epochs = 0 of' "${train[@]}" --from features --set training.epochs=0
+refused 78 'error: --set: shard.frozen_tables: "colums" is no residency' "${train[@]}" --from features --set shard.frozen_tables=colums
+refused 78 'error: --set: shard.wrap: no module is of class Odd' "${train[@]}" --from features --set 'shard.wrap=["Odd"]'
+refused 78 'error: --set: shard.replicas = 3 does not divide' "${train[@]}" --from features --ranks 2 --set shard.replicas=3
 refused 64 "--tee keeps what is streamed" "${train[@]}" --from features --tee never-tee
 RANK=0 WORLD_SIZE=2 refused 64 "nothing says where rank 0 is" "${sft[@]}"
 expect 0 "${sft[@]}" -o never --plan --set engine.device=cuda; says "no GPU is looked for here"
