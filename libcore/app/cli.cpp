@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <boost/make_shared.hpp>
 #include <boost/program_options.hpp>
+#include <optional>
 
 #include "base/utf8.h"
 
@@ -214,9 +215,41 @@ std::pair<std::string, std::string> positional_parts(const Verb& verb) {
   return {verb.positional_help.substr(0, gap), verb.positional_help.substr(gap + 2)};
 }
 
-Parsed parse(const Command& command, const std::vector<std::string>& arguments) {
+namespace {
+
+// "--set", "--set=x", "-cFILE", "-qv": one of the options that every verb has, and whether its value follows.
+std::optional<bool> common_option_awaits_value(std::string_view argument) {
+  const bool is_long = argument.starts_with("--");
+  const std::string_view name = argument.substr(is_long ? 2 : 1, argument.find('=') - (is_long ? 2 : 1));
+  for (const Option& option : common_options()) {
+    if (is_long ? option.name == name : name.starts_with(option.letter))
+      return !option.value.empty() && (is_long ? argument.find('=') == std::string_view::npos : name.size() == 1);
+  }
+  return std::nullopt;
+}
+
+// The verb comes first; options that every verb has may stand in front of it.
+std::vector<std::string> with_verb_first(std::vector<std::string> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view one = arguments[i];
+    if (!one.starts_with('-')) {
+      std::rotate(arguments.begin(), arguments.begin() + static_cast<ptrdiff_t>(i),
+                  arguments.begin() + static_cast<ptrdiff_t>(i) + 1);
+      break;
+    }
+    const std::optional<bool> awaits = one.size() > 1 ? common_option_awaits_value(one) : std::nullopt;
+    if (!awaits) break;
+    i += *awaits;
+  }
+  return arguments;
+}
+
+}  // namespace
+
+Parsed parse(const Command& command, const std::vector<std::string>& given) {
   std::string help_command = command.name + " --help";
-  if (arguments.empty()) throw Misuse{"a verb is missing", help_command};
+  if (given.empty()) throw Misuse{"a verb is missing", help_command};
+  const std::vector<std::string> arguments = with_verb_first(given);
   Parsed parsed;
   bool with_verb = arguments.front().empty() || arguments.front().front() != '-';
   std::vector<Option> options = command_options();

@@ -82,6 +82,8 @@ CaptureJob open_capture(app::Invocation& invocation) {
   tool::CaptureWish wish = tool::capture_wish(draft_files.config());
   const Dtype compute = *dtype_from_config(settings.get_string("target.compute_dtype"));
   job.shard = tool::apply_capture_shard(invocation, job.group->world(), compute);
+  if (invocation.has("reuse"))  // before weights are read
+    on_first_rank(*job.group, "features to take over", [&] { tool::check_reused(invocation, wish, compute); });
   std::optional<Words> words;
   if (job.shard.together())
     words.emplace(open_words(invocation));

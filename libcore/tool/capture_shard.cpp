@@ -96,6 +96,13 @@ std::unique_ptr<stream::DirSource> open_reused(const app::Invocation& invocation
   return stream::DirSource::open(invocation.get("reuse"), wanted);
 }
 
+void check_reused(app::Invocation& invocation, const CaptureWish& wish, Dtype compute) {
+  const ckpt::Checkpoint target = ckpt::Checkpoint::open(invocation.get("target"));
+  stream::Contract contract = contract_of(target, text::ChatEncoder::open(target.dir()), compute, wish);
+  contract.feature_dtype = stream::feature_type(invocation.settings().get_string("capture.feature_dtype"));
+  open_reused(invocation, contract);
+}
+
 CaptureBytes capture_bytes(const arch::Decoder& decoder, const CaptureWish& wish, const CaptureShard& shard,
                            const CaptureLoad& load, int rank) {
   SF_CHECK(

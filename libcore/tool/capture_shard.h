@@ -50,5 +50,7 @@ CaptureBytes capture_bytes(const arch::Decoder& decoder, const CaptureWish& wish
 // The features of --reuse, or null: captured under this contract but for its data (rows, order, mask, length).
 // kProtocol naming the field that differs.
 std::unique_ptr<stream::DirSource> open_reused(const app::Invocation& invocation, const stream::Contract& contract);
+// What that would refuse, from the target's files alone.
+void check_reused(app::Invocation& invocation, const CaptureWish& wish, Dtype compute);
 
 }  // namespace sf::tool

@@ -287,6 +287,12 @@ std::vector<score::Scores> compared(const app::Invocation& invocation) {
       return others;
     }
   }
+  if (!std::filesystem::exists(against, ignored)) {
+    std::vector<std::string> labels;
+    for (const score::Scores& scores : others) labels.push_back(scores.label());
+    fail(Exit::kNoInput, "--against {}: there is no such file, and {} holds no such verdicts; it has {}",
+         against.string(), path.string(), fmt::join(labels, ", "));
+  }
   files = read_all_scores(against, repair);
   SF_CHECK(files.size() == 1, Exit::kUsage, "--against {} holds {} files of verdicts; name one", against.string(),
            files.size());

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "arch/config_keys.h"
 #include "arch/eagle3.h"
 #include "arch/peagle.h"
 #include "base/error.h"
@@ -38,11 +39,22 @@ uint64_t tensor_bytes(int64_t elements, Dtype type) {
   return plan::aligned_bytes(elements, type);
 }
 
+// Of shapes that were typed: a slip would become a default.
+void refuse_unread(const Json& shapes, const std::string& key) {
+  const std::optional<std::string> unread = arch::unread_key(shapes);
+  if (!unread || fault("tool.any_shape")) return;
+  const std::vector<std::string> known(arch::config_keys().begin(), arch::config_keys().end());
+  const std::string near = config::nearest(*unread, known);
+  fail(Exit::kConfig, "{}: {} is nothing that shapes are read from{}; leave it out, or give the path of a config.json",
+       key, *unread, near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
+}
+
 // The JSON object of plan.target or plan.draft: a table, or the path of config.json or of its directory. Null if not
 // given.
 Json config_of(config::Settings& settings, const std::string& key) {
   const Json& value = settings.get_table(key);
   if (value.is_object()) {
+    refuse_unread(value, key);
     settings.applied(key, "{...}", "shapes", "tool");
     return value;
   }

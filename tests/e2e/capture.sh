@@ -124,6 +124,12 @@ for how in --plan ''; do
 done
 cp -r whole spoilt && printf 'x' | dd of=spoilt/rows-0-00000.frames bs=1 seek=3000 conv=notrunc 2>/dev/null
 expect 65 "${capture[@]}" --data twice.jsonl --reuse spoilt -o never; says "spoilt/rows-0-00000.frames"
+# What --reuse names is looked at before any weight is read.
+cp -r target bent && printf 'x' | dd of=bent/model.safetensors bs=1 seek="$(($(stat -c %s bent/model.safetensors) - 3))" conv=notrunc 2>/dev/null
+unread=(sf-capture features -c run.toml --target bent --draft draft0 --data chats.jsonl -o never)
+expect 65 "${unread[@]}" --reuse whole; says "bent"
+expect 66 "${unread[@]}" --reuse nowhere; says "nowhere"
+expect 76 "${unread[@]}" --reuse whole --set capture.feature_dtype=bf16; says "feature_dtype"
 rm -rf never never.partial
 tiny_chats 400 many.jsonl
 "${capture[@]}" --data many.jsonl -o never-killed >/dev/null 2>&1

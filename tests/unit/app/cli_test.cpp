@@ -62,7 +62,23 @@ TEST(Cli, AbbreviationsAreRefused) {
 TEST(Cli, UnknownVerbsAreNamedWithTheNearestOne) {
   EXPECT_EQ(misuse({"pain"}), "unknown verb 'pain' (did you mean paint?)");
   EXPECT_EQ(misuse({}), "a verb is missing");
-  EXPECT_EQ(misuse({"--format", "json", "look"}), "the verb comes first");
+}
+
+TEST(Cli, OptionsOfEveryVerbMayStandInFrontOfIt) {
+  Command command = test_command();
+  for (const Words& words : {Words{"-qv", "--set", "a=b", "-c", "f", "paint", "--colour", "red", "fence"},
+                             Words{"--set=a=b", "-cf", "-q", "--verbose", "paint", "fence", "--colour=red"}}) {
+    Parsed parsed = parse(command, words);
+    ASSERT_NE(parsed.verb, nullptr);
+    EXPECT_EQ(parsed.verb->name, "paint");
+    EXPECT_TRUE(parsed.has("quiet") && parsed.has("verbose"));
+    EXPECT_EQ(parsed.last("config", ""), "f");
+    EXPECT_EQ(parsed.last("set", ""), "a=b");
+    EXPECT_EQ(parsed.positional, Words{"fence"});
+  }
+  EXPECT_EQ(parse(command, {"--help", "look"}).act, Parsed::Act::kHelp);
+  EXPECT_EQ(misuse({"-q", "loko"}), "unknown verb 'loko' (did you mean look?)");
+  EXPECT_EQ(misuse({"--colour", "red", "paint"}), "unknown option --colour");
 }
 
 TEST(Cli, MissingAndSuperfluousThingsAreNamed) {

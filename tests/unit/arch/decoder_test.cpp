@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "arch/config_keys.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -217,7 +218,15 @@ TEST(Decoder, ConfigRoundTripsForEveryFamilyAndRope) {
        }) {
     Decoder decoder = decoder_from_config(small(family, more));
     EXPECT_EQ(decoder_from_config(decoder_to_config(decoder)), decoder) << decoder_to_config(decoder).dump(2);
+    for (const Json& config : {small(family, more), decoder_to_config(decoder)})
+      EXPECT_EQ(unread_key(config), std::nullopt) << config.dump(2);
   }
+}
+
+TEST(Decoder, AKeyThatNothingReadsIsFoundAtAnyDepth) {
+  Json config = small("qwen3", R"({"rope_scaling": {"type": "linear", "factr": 2}})");
+  EXPECT_EQ(unread_key(config), "factr");
+  EXPECT_EQ(unread_key(config.set("rope_scaling", Json()).set("num_key_value_head", 2)), "num_key_value_head");
 }
 
 // Whatever value a key takes, a config is refused with 78 or 65 or it describes a model whose size is a number.
@@ -411,6 +420,7 @@ TEST(Experts, TheConfigReadsBackToTheSameModel) {
   for (const char* family : {"qwen2_moe", "qwen3_moe"}) {
     Decoder d = decoder_from_config(moe_config(family));
     EXPECT_EQ(decoder_from_config(decoder_to_config(d)), d) << family;
+    EXPECT_EQ(unread_key(decoder_to_config(d)), std::nullopt) << family;
   }
   EXPECT_THROW(decoder_from_config(moe_config().set("num_experts_per_tok", 7)), Error);
   EXPECT_THROW(decoder_from_config(moe_config().set("use_sliding_window", true)), Error);

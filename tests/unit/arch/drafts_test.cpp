@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "arch/config_keys.h"
 #include "arch/dflash2.h"
 #include "arch/domino.h"
 #include "arch/dspark.h"
@@ -54,6 +55,10 @@ TEST(Drafts, EachFamilyReadsBackTheConfigItWrites) {
   Peagle peagle = peagle_for_target(qwen3_8b(), 32000, 4);
   peagle.mask_token = 151669, peagle.norm_before_residual = true;
   EXPECT_EQ(peagle_from_config(peagle_to_config(peagle)), peagle);
+  for (const Json& config :
+       {dspark_to_config(dspark), domino_to_config(domino), dflash2_to_config(dflash2), peagle_to_config(peagle),
+        eagle3_to_config(eagle3_for_target(qwen3_8b(), 32000)), dflash_to_config(of_blocks<Dflash>())})
+    EXPECT_EQ(unread_key(config), std::nullopt) << config.dump(2);
 }
 
 TEST(Drafts, AConfigLeadsToItsFamilyAndWhatItCaptures) {

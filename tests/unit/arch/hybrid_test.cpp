@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 
+#include "arch/config_keys.h"
 #include "arch/decoder.h"
 #include "base/error.h"
 
@@ -67,11 +68,13 @@ TEST(Hybrid, TheConfigReadsBackToTheSameModel) {
       "full_attention"], "attention_bias": true, "rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 0.5}})"}) {
       const Decoder d = decoder_from_config(small(family, more));
       EXPECT_EQ(decoder_from_config(decoder_to_config(d)), d) << family << more;
+      EXPECT_EQ(unread_key(decoder_to_config(d)), std::nullopt) << family << more;
     }
   Decoder next = decoder_from_config(small("qwen3_next", R"({"mlp_only_layers": [1], "norm_topk_prob": false})"));
   EXPECT_EQ(decoder_from_config(decoder_to_config(next)), next);
   Decoder exp = decoder_from_config(small("qwen4_exp_text", kSparse));
   EXPECT_EQ(decoder_from_config(decoder_to_config(exp)), exp);
+  EXPECT_EQ(unread_key(decoder_to_config(exp)), std::nullopt);
 }
 
 TEST(Hybrid, AMultimodalConfigIsItsLanguagePart) {

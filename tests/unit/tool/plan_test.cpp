@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <ctime>
@@ -51,6 +52,21 @@ TEST(Plan, TheTargetsTableIsReadAsItsConfig) {
   EXPECT_EQ(report.request.algorithm, "eagle3");
   EXPECT_EQ(report.tables.size(), 2U);
   EXPECT_EQ(report.schedule.parameters[0].shape, (Shape{512, 64}));
+}
+
+TEST(Plan, AWordOfAShapeThatNothingReadsIsRefusedWithTheNearest) {
+  for (const auto& [slip, near] : {std::pair{"num_key_value_head = 2", "num_key_value_heads"},
+                                   {"tie_word_embedings = true", "tie_word_embeddings"},
+                                   {"rope_scaling = { rope_type = \"linear\", factr = 2 }", "factor"}}) {
+    try {
+      report_of(kSmall + slip + "\n", 2);
+      FAIL() << slip << " was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Exit::kConfig);
+      EXPECT_NE(std::string(error.what()).find(fmt::format("(did you mean {}?)", near)), std::string::npos)
+          << error.what();
+    }
+  }
 }
 
 TEST(Plan, OfAHundredBillionParametersTakesLessThanATenthOfASecond) {
