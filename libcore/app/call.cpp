@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <sstream>
+
 #include "app/colours.h"
 #include "app/signals.h"
 #include "base/error.h"
@@ -148,11 +150,11 @@ void Call::answer_quits(const std::stop_token& stop) {
     while (read(wait.fd, bytes, sizeof bytes) > 0) {
     }
     if (setup_.group_fd >= 0 && setup_.ranks.rank != 0) continue;  // the supervisor has said what this rank does
-    std::string state = terminal_.state();
-    std::lock_guard lock(report_mutex_);
-    std::string more = report_ && setup_.group_fd < 0 ? report_() : "";
-    if (!more.empty()) state += (state.empty() ? "" : "; ") + more;
+    const std::string state = terminal_.state();
     terminal_.warn("state: " + (state.empty() ? "no stage has begun" : state));
+    std::lock_guard lock(report_mutex_);
+    std::istringstream lines(report_ && setup_.group_fd < 0 ? report_() : "");  // one a rank
+    for (std::string line; std::getline(lines, line);) terminal_.warn(line);
   }
 }
 

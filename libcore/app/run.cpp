@@ -17,6 +17,7 @@
 #include "app/ranks.h"
 #include "app/supervisor.h"
 #include "app/verdict.h"
+#include "base/echoed.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/file.h"
@@ -85,6 +86,8 @@ int guarded(Act&& act, const std::function<void(std::string_view)>& say, const s
     return act();
   } catch (const Misuse& misuse) {
     return told(Exit::kUsage, misuse.message);
+  } catch (const Echoed& error) {
+    return static_cast<int>(error.code());
   } catch (const Error& error) {
     return told(error.code(), error.what());
   } catch (const std::bad_alloc&) {

@@ -67,8 +67,15 @@ double seconds_since(int64_t since) {
 }  // namespace
 
 void SharedText::store(std::string_view text) {
+  constexpr std::string_view kCut = "...";
   std::array<char, sizeof(words_)> bytes{};
-  std::memcpy(bytes.data(), text.data(), std::min(text.size(), bytes.size() - 1));
+  const size_t most = bytes.size() - 1;
+  size_t length = text.size() > most ? most - kCut.size() : text.size();
+  const bool cut = length < text.size();
+  while (cut && length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80)
+    --length;  // between characters
+  std::memcpy(bytes.data(), text.data(), length);
+  if (cut) std::memcpy(bytes.data() + length, kCut.data(), kCut.size());
   for (size_t i = 0; i < words_.size(); ++i) {
     uint64_t word;
     std::memcpy(&word, bytes.data() + i * sizeof word, sizeof word);

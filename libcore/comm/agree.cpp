@@ -4,7 +4,8 @@
 #include <array>
 #include <optional>
 
-#include "base/error.h"
+#include "base/echoed.h"
+#include "base/fault.h"
 
 namespace sf::comm {
 namespace {
@@ -19,8 +20,10 @@ struct Told {
 void agree(Group& group, const Call& call, const std::function<void()>& body) {
   Told mine;
   std::exception_ptr failure;
+  std::string whole;
   auto tell = [&](Exit code, std::string_view text) {
     failure = std::current_exception();
+    whole = text;
     mine.code = static_cast<int64_t>(code);
     text.copy(mine.text.data(), mine.text.size() - 1);
   };
@@ -35,8 +38,14 @@ void agree(Group& group, const Call& call, const std::function<void()>& body) {
   std::vector<Told> all(static_cast<size_t>(group.world()));
   std::vector<size_t> sizes(all.size(), sizeof(Told));
   group.all_gather(std::as_bytes(std::span(&mine, 1)), sizes, std::as_writable_bytes(std::span(all)), call);
-  for (size_t r = 0; r < all.size(); ++r)
-    if (all[r].code != 0) fail(static_cast<Exit>(all[r].code), "rank {} in {}: {}", r, call.tag, all[r].text.data());
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (all[r].code == 0) continue;
+    const auto code = static_cast<Exit>(all[r].code);
+    const bool ours = static_cast<int>(r) == group.rank();
+    std::string text = fmt::format("rank {} in {}: {}", r, call.tag, ours ? whole : all[r].text.data());
+    if (ours || fault("comm.no_echo")) throw Error(code, std::move(text));
+    throw Echoed(code, std::move(text));
+  }
 }
 
 }  // namespace sf::comm

@@ -155,10 +155,10 @@ void NcclGroup::wait_for(const Channel& channel, const Call& call) {
     usleep(kSleepUs);
     check(api_.async_error(channel.comm), "go on", call);
     if (!call.deadline.passed()) continue;
-    std::string why =
-        fmt::format("rank {} gave up waiting in {}: deadline passed; {}", rank(), call.tag, in_one_line(state_text()));
+    const std::string why = fmt::format("rank {} gave up waiting in {}: deadline passed", rank(), call.tag);
+    const std::string states = in_one_line(state_text());
     abandon(why);
-    fail(Exit::kUnavailable, "{}", why);
+    fail(Exit::kUnavailable, "{}; {}", why, states);
   }
   traffic_.seconds_waiting += monotonic_s() - start;
 }

@@ -5,6 +5,7 @@
 
 #include <exception>
 
+#include "base/echoed.h"
 #include "base/fault.h"
 #include "comm/checks.h"
 
@@ -56,8 +57,11 @@ void SteppedGroup::give_up_late(const Call& call) {
     shm::RankSlot& slot = place_.root ? place_.root->slot(root_rank(peer)) : board_->slot(peer);
     if (peer != rank_ && slot.life.load() == shm::Life::kAlive && is_late(peer)) slot.late.store(1);
   }
-  give_up(Exit::kUnavailable, fmt::format("rank {} gave up waiting in {}: deadline passed; {}", root_rank(rank_),
-                                          call.tag, in_one_line(state_text())));
+  // The board takes a short text: what all ranks do is for this rank to tell.
+  const std::string why = fmt::format("rank {} gave up waiting in {}: deadline passed", root_rank(rank_), call.tag);
+  const std::string states = in_one_line(state_text());
+  abandon(why);
+  fail(Exit::kUnavailable, "{}; {}", why, states);
 }
 
 std::pair<const shm::Region*, int> SteppedGroup::first_ended() const {
@@ -78,8 +82,11 @@ void SteppedGroup::stop_if_ended(const Call& call) {
   auto [board, gone] = first_ended();
   if (gone < 0) return;
   double since = static_cast<double>(shm::now_ns() - board_->slot(rank_).since_ns.load()) / 1e9;
-  give_up(Exit::kUnavailable, fmt::format("{}; rank {} waits in {} since {:.1f} s", shm::end_text(*board, gone),
-                                          root_rank(rank_), call.tag, since));
+  const std::string why = fmt::format("{}; rank {} waits in {} since {:.1f} s", shm::end_text(*board, gone),
+                                      root_rank(rank_), call.tag, since);
+  if (board->slot(gone).life.load() != shm::Life::kFailed) give_up(Exit::kUnavailable, why);
+  abandon(why);
+  throw Echoed(Exit::kUnavailable, why);  // who failed tells it
 }
 
 bool SteppedGroup::is_late(int peer) const {

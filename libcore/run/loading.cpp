@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/deadline.h"
-#include "base/error.h"
+#include "base/echoed.h"
 #include "comm/agree.h"
 
 namespace sf::run {
@@ -30,10 +30,13 @@ void Loading::compare_files(const std::vector<std::pair<std::string, std::string
     for (int r = 1; r < group_.world(); ++r) {
       std::string_view first = std::string_view(all).substr(0, kWidth);
       std::string_view other = std::string_view(all).substr(kWidth * static_cast<size_t>(r), kWidth);
-      SF_CHECK(first == other, Exit::kData,
-               "ranks see different files: the {} of rank 0 has identity {:.16}, that of rank {} {:.16}; every rank "
-               "needs the same",
-               what, first, r, other);
+      if (first == other) continue;
+      const std::string why = fmt::format(
+          "ranks see different files: the {} of rank 0 has identity {:.16}, that of rank {} {:.16}; every rank needs "
+          "the same",
+          what, first, r, other);
+      if (group_.rank() == 0) throw Error(Exit::kData, why);
+      throw Echoed(Exit::kData, why);
     }
   }
 }

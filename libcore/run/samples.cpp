@@ -11,7 +11,7 @@
 #include <cstring>
 #include <thread>
 
-#include "base/error.h"
+#include "base/echoed.h"
 #include "stream/client.h"
 #include "stream/feature_dir.h"
 #include "stream/handle.h"
@@ -40,7 +40,7 @@ std::string shared_text(comm::Group& group, const std::function<std::string()>& 
                               failure ? static_cast<int64_t>(failure->code()) : 0};
   group.all_reduce_sum(head, {"handle's length", deadline});
   if (failure) throw *failure;
-  if (head[1]) fail(static_cast<Exit>(head[1]), "rank 0 could not read the stream's handle");
+  if (head[1]) throw Echoed(static_cast<Exit>(head[1]), "rank 0 could not read the stream's handle");
   text.resize(static_cast<size_t>(head[0]));
   group.broadcast(std::as_writable_bytes(std::span(text.data(), text.size())), 0, {"handle", deadline});
   return text;

@@ -40,6 +40,30 @@ rc=0; wait $other || rc=$?
 [ $rc = 73 ] || { cat err1; die "two directories: status $rc on rank 1"; }
 cp err1 err && says "at1/apart is not the directory that rank 0 sees"
 [ "$(ls -A at0 at1 | grep -c apart)" = 0 ] || die "something was left of a run in two directories"
+# Of ranks that nobody forked together one tells an error that one found; each tells what all do when it is asked.
+cp -r feats torn && truncate -s -2000 torn/rows-0-00000.frames
+found() { RANK=$1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "${@:2}" >/dev/null 2>err$1; }
+for group in gloo shm; do
+  for from in torn nowhere.handle; do
+    one=(sf-train eagle3 -c run.toml --draft draft0 --from "$from" --set "comm.group=\"$group\"" -o found)
+    [ $from = torn ] || one+=(--set stream.heartbeat_s=0.2)
+    [ $from = torn ] || echo "no handle" >nowhere.handle
+    found 1 "${one[@]}" & other=$!
+    rc=0; found 0 "${one[@]}" || rc=$?
+    wait $other && die "$from: rank 1 ended well"
+    [ $rc != 0 ] && [ "$(cat err0 err1 | grep -c "error: ")" = 1 ] || { cat err0 err1; die "$from by $group: an error of one rank is told otherwise than once ($rc)"; }
+  done
+done
+asked=(sf-train eagle3 -c run.toml --draft draft0 --from feats --set training.epochs=100000 --set 'comm.group="gloo"' -o asked)
+for rank in 0 1; do
+  RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port env --default-signal=QUIT "${asked[@]}" >/dev/null 2>err$rank &
+  pids[rank]=$!
+done
+for _ in $(seq 200); do [ -s asked/metrics.jsonl ] && break; sleep 0.05; done
+kill -QUIT "${pids[0]}"
+for _ in $(seq 100); do [ "$(grep -cE "warning: rank [01] \(pid" err0)" = 2 ] && break; sleep 0.05; done
+[ "$(grep -cE "warning: rank [01] \(pid" err0)" = 2 ] || { cat err0; die "QUIT does not tell what both ranks do, a line each"; }
+kill -TERM "${pids[@]}"; wait "${pids[@]}" || true
 # Layouts, and what is traded for memory or time, change where bytes lie and nothing else.
 train --ranks 2 -o copies --set shard.backend=replicate \
   --set engine.prefetch=1 --set engine.poison=true >/dev/null 2>err || { cat err; die copies; }

@@ -3,10 +3,11 @@
 #include <fcntl.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
-#include "base/error.h"
+#include "base/echoed.h"
 #include "comm/agree.h"
 #include "ranks.h"
 
@@ -198,16 +199,54 @@ TEST(Ends, WhatIsDoneAsideEndsWhereTheStepsGaveUpWaitingForARank) {
 
 TEST(Agree, AnErrorOfOneRankIsEveryRanksInTheSameWords) {
   std::vector<std::string> said(3);
+  std::vector<int> tells(3);
   run_threads(3, [&](Group& group) {
     auto write = [&] {
       if (group.rank() > 0) fail(Exit::kIo, "disk {} is full", group.rank());
     };
-    auto [code, text] = outcome([&] { agree(group, named("writing"), write); });
-    EXPECT_EQ(code, Exit::kIo);
-    said[static_cast<size_t>(group.rank())] = text;
+    try {
+      agree(group, named("writing"), write);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Exit::kIo);
+      said[static_cast<size_t>(group.rank())] = error.what();
+      tells[static_cast<size_t>(group.rank())] = dynamic_cast<const Echoed*>(&error) == nullptr;
+    }
     agree(group, named("going on"), [] {});
   });
   EXPECT_EQ(said, std::vector<std::string>(3, "rank 1 in writing: disk 1 is full"));
+  EXPECT_EQ(tells, (std::vector<int>{0, 1, 0}));
+}
+
+TEST(Ends, WhoeverCanSpeakTellsItsOwnEnd) {
+  std::vector<int> tells(2, 1);
+  run_threads(2, [&](Group& group) {
+    try {
+      if (group.rank() == 1) return group.abandon("the disk is full");
+      group.barrier(named("fold midlayer"));
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("gave up: the disk is full; rank 0 waits in"), std::string::npos);
+      tells[0] = dynamic_cast<const Echoed*>(&error) == nullptr;
+    }
+  });
+  EXPECT_EQ(tells, (std::vector<int>{0, 1}));
+}
+
+// 128 ranks are the most; each has its line, whole, whatever its call is named or its end was.
+TEST(Region, NoRankIsCutFromWhatAllDo) {
+  auto region = shm::Region::anonymous(128, 4096);
+  for (int rank = 0; rank < 128; ++rank) {
+    shm::RankSlot& slot = region->slot(rank);
+    slot.life.store(shm::Life::kAlive);
+    slot.since_ns.store(shm::now_ns());
+    slot.in_call.store(1);
+    slot.tag.store("gather model.layers.101.mlp.experts.gate_up_proj");
+  }
+  shm::end_rank(*region, 5, shm::Life::kFailed, std::string(300, 'x') + "\u00e4");
+  const std::string text = shm::state_text(*region);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 127);
+  EXPECT_NE(text.find("rank 127 (pid 0) waits in gather model.layers.101.mlp.experts.gate_up_proj since"),
+            std::string::npos);
+  EXPECT_NE(text.find("xxx...\nrank 6 "), std::string::npos) << "a reason that is cut says so";
 }
 
 TEST(Region, OneErrorOfSeveralRanksIsToldOnce) {
