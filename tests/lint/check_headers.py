@@ -3,6 +3,7 @@
 
 Compiled with the flags of a source of the same room, without what that target reads beforehand (through ccache where the
 build uses it). Those that a .cpp of its room includes first are nearly proved by the build; they are compiled with --all.
+What a target reads beforehand (pch) the build compiles as it is.
 """
 import concurrent.futures
 import json
@@ -31,7 +32,7 @@ def flags_by_room(build):
     flags = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         source = pathlib.Path(entry["directory"], entry["file"]).resolve()
-        if source.is_relative_to(LIBCORE) and source.parent != LIBCORE:
+        if source.suffix == ".cpp" and source.is_relative_to(LIBCORE) and source.parent != LIBCORE:
             flags.setdefault(source.relative_to(LIBCORE).parts[0], shlex.split(entry["command"]))
     return flags
 
