@@ -183,7 +183,7 @@ says "grpo.clip_high=0.5"
 for drawn in target.compute_dtype=bf16 eval.system=Answer; do
   for how in --plan ''; do expect 76 "${grpo[@]}" --resume auto --set $drawn $how -o run1; says "$drawn"; done
 done
-expect 0 "${grpo[@]}" --resume auto --set grpo.kl=k3 --set target.compute_dtype=fp32 --set generate.temperature=1 --plan -o run1 # as it was
+expect 0 "${grpo[@]}" --resume auto --set grpo.kl_coef=0 --set target.compute_dtype=fp32 --set generate.temperature=1 --plan -o run1 # as it was
 sf-init lora target --rank 4 --alpha 8 --set lora.seed=7 -o other0 >/dev/null 2>err || { cat err; die init; }
 for how in --plan ''; do
   expect 76 sf-train grpo -c rl.toml --target target --adapter other0 --questions train.jsonl --held held.jsonl --rule regex \
